@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from daskfs.errors import InputError, MemoryPlanError
 from daskfs.kernels.distance_correlation.spec import CORRELATIONS, MATRIX_FREE_FEATURES, CorrelationSpec
 from daskfs.kernels.scaling import Scaling, checked_scaling
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Way = Literal["auto", "exact", "feature_map"]
 
@@ -26,6 +29,7 @@ def distance_correlation_matrix(
     score_scaling: Scaling | None = ...,
     sample_weight: Any = ...,
     return_facts: Literal[False] = ...,
+    client: Client | None = ...,
 ) -> np.ndarray: ...
 @overload
 def distance_correlation_matrix(
@@ -39,6 +43,7 @@ def distance_correlation_matrix(
     score_scaling: Scaling | None = ...,
     sample_weight: Any = ...,
     return_facts: Literal[True],
+    client: Client | None = ...,
 ) -> tuple[np.ndarray, dict[str, Any]]: ...
 def distance_correlation_matrix(
     X: Any,
@@ -51,6 +56,7 @@ def distance_correlation_matrix(
     score_scaling: Scaling | None = None,
     sample_weight: Any = None,
     return_facts: bool = False,
+    client: Client | None = None,
 ) -> np.ndarray | tuple[np.ndarray, dict[str, Any]]:
     """Return the distance correlations of all pairs of features.
 
@@ -85,6 +91,9 @@ def distance_correlation_matrix(
         Row weights, shape (n_samples,), finite and not negative; a row of weight 2 counts as two rows. None for 1.
     return_facts
         Whether to return, in addition to the matrix, a dictionary of the method used and its error bounds.
+    client
+        Client whose workers run the units if X is not in memory, as of a dask collection of more than 64 MiB; by
+        default the current one. Without any, and for X in memory, this process does.
 
     Returns
     -------
@@ -138,7 +147,7 @@ def distance_correlation_matrix(
         # a stored X is not open yet: _check_size compares the numbers of rows
         n_samples = np.size(sample_weight) if is_stored(X) else X.shape[0]
         weights = check_weights(sample_weight, n_samples, "sample_weight")
-    with open_input(X, None, weights) as (context, _, pool):
+    with open_input(X, None, weights, client=client) as (context, _, pool):
         _check_size(spec, context.tiles.shape.n_samples, context.tiles.shape.n_features, weights)
         found = find_correlations(context, spec, pool)
         matrix, facts = found.matrix(), dict(found.facts)

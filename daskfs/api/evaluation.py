@@ -12,7 +12,7 @@ from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
-from daskfs.estimators.opening import is_stored, open_input, unpacked
+from daskfs.estimators.opening import is_stored, label_name, open_input, unpacked
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.rows import repeated_rows_warnings
@@ -41,6 +41,7 @@ from daskfs.tiles.plan import TilePlan
 
 if TYPE_CHECKING:
     import pandas as pd
+    from distributed import Client
 
 CELLS: Mapping[str, Any] = {"float_format": "{:.3g}".format, "na_rep": ""}
 """Look of the means in a notebook or on a terminal, as options of pandas."""
@@ -141,6 +142,7 @@ def evaluate_selectors(
     max_samples: int = 10_000,
     informative: str | int | Sequence[str | int] = (),
     random_state: int = 0,
+    client: Client | None = None,
 ) -> Evaluation:
     """Compare selectors by models trained on the first features of their rankings.
 
@@ -152,11 +154,11 @@ def evaluate_selectors(
         An unfitted selector of daskfs, a sequence of them, or a dictionary by the label that tables show; the default
         label is the class name. Their ``n_features_to_select`` is ignored.
     X
-        Any X that ``fit`` of a selector takes, shape (n_samples, n_features). If X is not in memory, a current Dask
-        client runs the units.
+        Any X that ``fit`` of a selector takes, shape (n_samples, n_features).
     y
         Labels, shape (n_samples,): classes with -1 for unlabeled rows, or a float target with NaN for these. -1 and 1
-        alone are two classes. Of an AnnData also the name of a column of ``obs``.
+        alone are two classes. Of an AnnData also the name of a column of ``obs``; of a path, what ``data.labels`` of a
+        job names.
     sample_weight
         Row weights in the selection, shape (n_samples,); a row of weight 2 counts as two rows. None for 1.
     use_rep
@@ -204,6 +206,9 @@ def evaluate_selectors(
         Names or indices of features known to be relevant: the metric "hit_rate" is the share of them that is selected.
     random_state
         Seed of all random draws.
+    client
+        Client whose workers run the units if X is not in memory, as of a dask collection of more than 64 MiB; by
+        default the current one. Without any, and for X in memory, this process does.
 
     Returns
     -------
@@ -228,6 +233,7 @@ def evaluate_selectors(
     >>> [row["kuncheva"] for row in found.stability.to_pylist() if row["method"] != "RandomOrder"]
     [1.0, 1.0, 1.0, 1.0]
     """
+    name = label_name(X, y)
     X, y, use_rep, columns = unpacked(X, y, use_rep)
     if not is_stored(X):
         X = _checked(X, columns)
@@ -235,7 +241,7 @@ def evaluate_selectors(
     found = encode_labels(given, given.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in given_columns.items() if values is not None}
-    with open_input(X, found) as (context, stored_names, pool):
+    with open_input(X, found, client=client, label_name=name) as (context, stored_names, pool):
         n_samples = context.tiles.shape.n_samples
         if found.values.shape[0] != n_samples:
             msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."

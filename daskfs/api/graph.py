@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from daskfs.graph.knn import KNNGraph
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors.rows import METRICS, Metric
 from daskfs.kernels.scaling import Scaling, checked_scaling
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def knn_graph(
@@ -26,6 +29,7 @@ def knn_graph(
     random_state: int = 0,
     missing: Literal["refuse", "mean", "pairwise"] = "refuse",
     n_jobs: int | None = -1,
+    client: Client | None = None,
 ) -> KNNGraph:
     """Find the nearest neighbors of every row.
 
@@ -68,6 +72,9 @@ def knn_graph(
     n_jobs
         Number of threads, of a search without a Dask client; None for 1, -1 for all cores that the process may use.
         The graph does not depend on it.
+    client
+        Client whose workers run the search if X is not in memory, as of a dask collection of more than 64 MiB; by
+        default the current one. Without any, and for X in memory, this process does.
 
     Returns
     -------
@@ -110,7 +117,7 @@ def knn_graph(
     X = loaded_if_small(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
-    with open_input(X, None, missing=missing, n_jobs=n_jobs) as (context, stored_names, pool):
+    with open_input(X, None, missing=missing, n_jobs=n_jobs, client=client) as (context, stored_names, pool):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
             warnings.warn(f"{text}.", UserWarning, stacklevel=2)

@@ -21,6 +21,7 @@ from daskfs.estimators.opening import (
     is_anndata,
     is_dask_frame,
     is_stored,
+    label_name,
     open_input,
     unpacked,
 )
@@ -85,11 +86,13 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, AnnData (its X), or the path of
             any source that ``daskfs convert`` reads; shape (n_samples, n_features), finite. Only tiles may have missing
             values; the tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is
-            scored from the rows that have it.
+            scored from the rows that have it. Dask collections of more than 64 MiB, Zarr arrays and paths are read and
+            scored by the workers of a current Dask client, else by threads of this process; all else by this process.
         y
             Labels, shape (n_samples,): class labels with -1 for unlabeled rows (None among text), or a float target
             with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Of an AnnData
-            also the name of a column of ``obs``. Ignored by unsupervised criteria.
+            also the name of a column of ``obs``; of a path, what ``data.labels`` of a job names. Ignored by
+            unsupervised criteria.
         sample_weight
             Row weights, shape (n_samples,), finite and not negative; None for 1. A row of weight 2 counts as two rows
             and one of weight 0 is ignored in moments, z-scores, class counts, distributions and degrees; an edge counts
@@ -119,6 +122,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         """Fit to X, or, for the neighbors, to a representation of its rows, shape (n_samples, n_columns)."""
         check_n_features_to_select(self.n_features_to_select)
         self._made(self._parameters(None))
+        name = label_name(X, y)
         X, y, use_rep, columns = unpacked(X, y, use_rep)
         stored = is_stored(X)
         if not stored:
@@ -132,7 +136,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         if sample_weight is not None:
             # a stored X is not open yet: the number of rows is compared below
             weights = check_weights(sample_weight, np.size(sample_weight) if stored else X.shape[0], "sample_weight")
-        with open_input(X, labels, weights, n_jobs=getattr(self, "n_jobs", None)) as (context, names, pool):
+        n_jobs = getattr(self, "n_jobs", None)
+        with open_input(X, labels, weights, n_jobs=n_jobs, label_name=name) as (context, names, pool):
             shape = context.tiles.shape
             for name, values in (("y", None if labels is None else labels.values), ("sample_weight", weights)):
                 if values is not None and values.shape[0] != shape.n_samples:

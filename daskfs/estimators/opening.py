@@ -83,8 +83,26 @@ def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | N
     if is_anndata(X):
         y, use_rep = member_of(X, "obs", y), member_of(X, "obsm", use_rep)
         return loaded_if_small(X), y, use_rep, list(map(str, X.var_names))
+    if (name := label_name(X, y)) is not None:
+        return X, _labels_of(X, name), use_rep, None
     columns = None if is_query(X) else getattr(X, "columns", None)
     return loaded_if_small(X), y, use_rep, None if columns is None else list(columns)
+
+
+def label_name(X: Any, y: Any) -> str | None:
+    """Return y if it names labels of a source, which X is the path or URL of; else None."""
+    return y if isinstance(y, str) and isinstance(X, str | Path) else None
+
+
+def _labels_of(source: str | Path, name: str) -> np.ndarray:
+    """Return the labels that ``data.labels`` of a job would name, as stored, shape (n_samples,)."""
+    from daskfs.job.job import make_data
+    from daskfs.runs.tiles import source_spec
+    from daskfs.sources import open_source
+
+    labels = open_source(source_spec(make_data({"source": str(source), "labels": name}))).read_labels()
+    assert labels is not None
+    return labels
 
 
 def member_of(adata: Any, group: str, member: Any) -> Any:
@@ -156,11 +174,16 @@ def _is_numeric(frame: Any, number: int, dtype: Any) -> bool:
 
 @contextmanager
 def stored_context(
-    X: Any, missing: str = "refuse", n_jobs: int | None = None
+    X: Any,
+    missing: str = "refuse",
+    n_jobs: int | None = None,
+    client: Client | None = None,
+    labels: str | None = None,
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Pool]]:
     """Yield a context for an X that is not in memory, its feature names, and the pool that runs units.
 
-    The pool is of the workers of a current Dask client, else of `n_jobs` threads.
+    The pool is of the workers of `client` or a current Dask client, else of `n_jobs` threads. `labels` are those that
+    ``data.labels`` of a job would name: a column of them is not part of X.
 
     Tiles and results are in a temporary directory (Dask's ``temporary-directory``, which workers must share), deleted
     at the end. A Zarr array is used in place if its chunks are usable as tiles.
@@ -174,9 +197,9 @@ def stored_context(
     from daskfs.runs.tiles import plan_tiles
     from daskfs.store.context import open_tiles
 
-    pool = pool_of_threads(n_jobs, current_client())
+    pool = pool_of_threads(n_jobs, client or current_client())
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
-        data = make_data({"source": as_source(X, Path(scratch)), "missing": missing})
+        data = make_data({"source": as_source(X, Path(scratch)), "missing": missing, "labels": labels})
         tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
             fill_tiles(tiles_plan, Runner(pool, Silent(), ignore_unit))
@@ -279,6 +302,8 @@ def open_input(
     weights: np.ndarray | None = None,
     missing: str = "refuse",
     n_jobs: int | None = None,
+    client: Client | None = None,
+    label_name: str | None = None,
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Pool]]:
     """Yield a context for X, its feature names if it has any, and the pool that runs units.
 
@@ -294,12 +319,16 @@ def open_input(
         Treatment of NaN, as in :func:`memory_context`. Existing tiles keep their own policy if this is "refuse".
     n_jobs
         Number of threads without a Dask client, with scikit-learn's meaning.
+    client
+        Client whose workers run the units if X is not in memory; by default the current one.
+    label_name
+        Name of the labels in the source that X is the path of, which are not part of X; None for labels of the caller.
     """
     if not is_stored(X):
         X = X.copy() if missing == "mean" and has_missing(X) else X
         yield memory_context(X, labels, weights, missing), None, pool_of_threads(n_jobs)
         return
-    with stored_context(X, missing, n_jobs) as (context, names, pool):
+    with stored_context(X, missing, n_jobs, client, label_name) as (context, names, pool):
         if labels is not None:
             put_labels(context.store, labels)
         put_sample_column(context.store, "weights", weights)

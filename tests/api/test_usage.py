@@ -21,7 +21,7 @@ from sklearn.datasets import load_wine
 import daskfs
 from daskfs import LaplacianScore, RunResult
 from daskfs.job.job import Job
-from tests.execution.runs import local_client
+from tests.execution.runs import local_client, local_cluster
 from tests.optional import anndata
 
 pytestmark = pytest.mark.cluster
@@ -100,6 +100,46 @@ def test_ranks_of_an_anndata(tmp_path: Path, kind: Callable[[np.ndarray], Any], 
     assert adata.var_names[selector.get_support()].size == 5
     if where == "h5ad":
         adata.file.close()
+
+
+def test_a_path_and_a_name_of_labels(tmp_path: Path) -> None:
+    """A column of labels is no feature, as in a job."""
+    WINE.frame.to_csv(tmp_path / "wine.csv", index=False)
+    fitted = daskfs.FisherScore(3).fit(tmp_path / "wine.csv", "target")
+    assert_type(fitted, daskfs.FisherScore)
+    expected = daskfs.FisherScore(3).fit(WINE.data, WINE.target)
+    np.testing.assert_array_equal(fitted.get_feature_names_out(), expected.get_feature_names_out())
+    np.testing.assert_array_equal(fitted.scores_, expected.scores_)
+    given: dict[str, Any] = {"n_selected": [2], "n_splits": 2, "baselines": False}
+    of_path = daskfs.evaluate_selectors(daskfs.FisherScore(), tmp_path / "wine.csv", "target", **given)
+    in_memory = daskfs.evaluate_selectors(daskfs.FisherScore(), WINE.data, WINE.target, **given)
+    assert of_path.values.equals(in_memory.values)
+    with pytest.raises(ValueError, match="targets"):
+        daskfs.FisherScore().fit(tmp_path / "wine.csv", "targets")
+
+
+def transitions(client: Client) -> int:
+    """Return the number of steps that tasks of the only worker have made."""
+    (count,) = client.run(lambda dask_worker: dask_worker.state.transition_counter).values()
+    return int(count)
+
+
+def test_the_client_of_a_call(tmp_path: Path) -> None:
+    """Its workers run the units where X is not in memory; no current client is needed."""
+    np.save(tmp_path / "X.npy", WINE.data.to_numpy())
+    X, path = WINE.data.to_numpy(), tmp_path / "X.npy"
+    with local_cluster(1) as cluster, Client(cluster, set_as_default=False) as client:
+        n_before = transitions(client)
+        graph = daskfs.knn_graph(path, 4, graph_scaling="zscore", client=client)
+        n_searched = transitions(client)
+        matrix = daskfs.distance_correlation_matrix(path, client=client)
+        n_compared = transitions(client)
+        given: dict[str, Any] = {"n_selected": 2, "n_splits": 2}
+        found = daskfs.evaluate_selectors(daskfs.FisherScore(), path, WINE.target, **given, client=client)
+        assert n_before < n_searched < n_compared < transitions(client)
+    np.testing.assert_array_equal(graph.indices, daskfs.knn_graph(X, 4, graph_scaling="zscore").indices)
+    np.testing.assert_array_equal(matrix, daskfs.distance_correlation_matrix(X))
+    assert found.verdict is not None
 
 
 def test_data_in_memory_and_the_cluster_of_the_caller() -> None:
