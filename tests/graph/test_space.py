@@ -26,8 +26,8 @@ def low_rank(n: int, m: int, rank: int, noise: float = 0.05) -> FloatArray:
     return normal(n, rank) @ normal(rank, m, 1) + noise * normal(n, m, 2)
 
 
-def fitted(X: Any, metric: Metric = "euclidean", wanted: int | str | None = None, **given: int) -> Space:
-    sizes = {"n_samples": X.shape[0], "n_neighbors": 5, "width": 21, **given}
+def fitted(X: Any, metric: Metric = "euclidean", wanted: int | str | None = None, **given: Any) -> Space:
+    sizes = {"n_samples": X.shape[0], "n_neighbors": 5, "widths": (21,), **given}
     return fitted_space(X, metric, wanted, random_state=0, **sizes)
 
 
@@ -143,7 +143,7 @@ class TestComponents:
     def test_a_sample_of_many_rows_speaks_for_as_few_components(self, n_samples: int) -> None:
         """Of which it has less than one of the nearest."""
         X = low_rank(3000, 300, 8, 0.5).astype(np.float32)
-        assert fitted(X, "euclidean", "auto", n_samples=n_samples, n_neighbors=10, width=26).n_components == 32
+        assert fitted(X, "euclidean", "auto", n_samples=n_samples, n_neighbors=10, widths=(26,)).n_components == 32
 
     @each("metric", ["euclidean", "cosine"])
     def test_sparse_rows_are_turned_and_the_rest_is_kept(self, metric: Metric) -> None:
