@@ -284,9 +284,8 @@ def search_widths(spec: GraphSpec, k: int, *, pairwise: bool = False) -> tuple[i
     """
     if spec.projection is None:
         return (k + SPARE,)
-    per_neighbor = (
-        (INCOMPLETE_WIDTH,) if pairwise else PROJECTED_WIDTHS[: 1 if isinstance(spec.projection, int) else None]
-    )
+    is_asked = isinstance(spec.projection, int)
+    per_neighbor = (INCOMPLETE_WIDTH,) if pairwise else PROJECTED_WIDTHS[:1] if is_asked else PROJECTED_WIDTHS
     return tuple(each * k + SPARE for each in per_neighbor)
 
 

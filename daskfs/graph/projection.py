@@ -245,8 +245,8 @@ def _enough_components(
 ) -> tuple[int | None, float, int]:
     """Return the fewest leading directions that keep neighbors among the candidates, None if no choice does.
 
-    Also return the share kept by the last choice, and the number of candidates, as few as possible. Rank r in the sample
-    is about rank r n_samples / n_rows of all rows.
+    Also return the share kept, and the number of candidates: as few as possible, and the fewest if no choice does. Rank
+    r in the sample is about rank r n_samples / n_rows of all rows.
     """
     rows = space.shifted(judged)
     share = rows.shape[0] / n_samples
@@ -257,9 +257,9 @@ def _enough_components(
     del base
     squares = squared_lengths(rows)
     turned = rows @ basis
-    kept, width = 1.0, widths[0]
+    kept_by_fewest = 1.0
     for width in widths:
-        allowed = int(width * rank / n_neighbors)
+        allowed = min(int(width * rank / n_neighbors), rows.shape[0])
         for count in COMPONENT_CHOICES:
             if count >= rows.shape[1] // 2 or count > basis.shape[1]:
                 break
@@ -269,7 +269,9 @@ def _enough_components(
             kept = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
             if kept >= ENOUGH:
                 return count, kept, width
-    return None, kept, width
+            if width == widths[0]:
+                kept_by_fewest = kept
+    return None, kept_by_fewest, widths[0]
 
 
 @lru_cache(maxsize=2)

@@ -139,6 +139,14 @@ class TestComponents:
         X = normal(300, FORCED_FEATURES + 1)
         assert fitted(X, "euclidean", "auto").rows(X).shape[1] <= 128
 
+    def test_few_directions_where_more_candidates_make_up_for_it(self) -> None:
+        X = low_rank(6000, 300, 8, 2).astype(np.float32)
+        some, more = (fitted(X, "euclidean", "auto", n_neighbors=10, widths=widths) for widths in ((26,), (26, 46)))
+        assert (some.n_components, some.n_candidates) == (None, 26)
+        assert (more.n_components, more.n_candidates) == (32, 46)
+        # of so few rows all are candidates
+        assert fitted(X[:40], "euclidean", "auto", n_neighbors=10, widths=(46,)).n_components == 32
+
     @each("n_samples", [3000, 300_000, 10**8])
     def test_a_sample_of_many_rows_speaks_for_as_few_components(self, n_samples: int) -> None:
         """Of which it has less than one of the nearest."""
