@@ -166,8 +166,7 @@ def cells_seconds(shape: Shape, spec: GraphSpec, k: int, n_met: float | None = N
 
 def descent_seconds(shape: Shape, spec: GraphSpec, k: int, dimension: float) -> float:
     """Return the expected CPU seconds of a search of dense rows by NN-descent, without those of its sample."""
-    width = max(list_width(k, dimension), search_widths(spec, k)[0] if spec.projection else 0)
-    length = width / list_width(TYPICAL_NEIGHBORS, 0)
+    length = list_width(k, dimension) / list_width(TYPICAL_NEIGHBORS, 0)
     searching = (1.2e-5 + 5e-8 * (projected_columns(spec) or _columns(shape))) * (0.3 + 0.7 * length)
     measuring = (2e-8 + search_widths(spec, k)[0] * 5e-10) * _columns(shape)
     return shape.n_samples * (searching + measuring)

@@ -20,7 +20,7 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
-PROJECTED_WIDTHS = (2, 4)
+PROJECTED_WIDTHS = (2, 6)
 """Candidates per requested neighbor in a projection: as few as keep the neighbors of the sample."""
 INCOMPLETE_WIDTH = 8
 """The same where means replace missing values. With 4000 rows of 5000 columns, 128 components and 5, 20 and 50 %
@@ -191,8 +191,8 @@ def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
     """Return the memory cost of NN-descent's lists, and of the neighbors that a pass compares."""
     width = max(list_width(k, np.inf), search_widths(spec, k)[-1])
     return (
-        Array("neighbors so far, and as returned", (2, n_members, width), "int32"),
-        Array("how far they are, so far and as returned", (2, n_members, width), "float32"),
+        Array("neighbors so far, wider, and as returned", (3, n_members, width), "int32"),
+        Array("how far they are", (3, n_members, width), "float32"),
         Array("which of them are new", (n_members, width), "bool"),
         Array("neighbors that are compared, new and old", (2, n_members, n_linked(np.inf)), "uint64"),
         Array("order of a tree, and keys", (3, n_members), "float32"),

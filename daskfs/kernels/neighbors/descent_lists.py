@@ -32,7 +32,9 @@ class Lists(NamedTuple):
     is_new: np.ndarray
 
 
-def descent_lists(rows: np.ndarray, width: int, n_linked: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def descent_lists(
+    rows: np.ndarray, width: int, n_linked: int, seed: int, n_candidates: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Find the nearest rows of each row, approximately.
 
     Parameters
@@ -41,16 +43,18 @@ def descent_lists(rows: np.ndarray, width: int, n_linked: int, seed: int) -> tup
         Shape (n_rows, n_columns + 1), float32, finite, C order. The last column is no coordinate: its values in both
         rows are added to their squared distance.
     width
-        Number of rows to find.
+        Number of rows to search.
     n_linked
         Maximum numbers of new and of old neighbors of a row that a pass compares with each other.
     seed
         Seed of the trees, and of the choice of neighbors that are compared.
+    n_candidates
+        Number of rows to find; more than `width` are taken from the lists of the rows in a list.
 
     Returns
     -------
     indices, squares
-        Shape (n_rows, width), int32 and float32, nearest first; -1 and inf where there are fewer.
+        Shape (n_rows, max(width, n_candidates)), int32 and float32, nearest first; -1 and inf where there are fewer.
     """
     order, bounds = _grown(rows, PART_ROWS, _state(seed, 0))
     rows = rows[order]  # near rows are near in memory, too
@@ -65,6 +69,8 @@ def descent_lists(rows: np.ndarray, width: int, n_linked: int, seed: int) -> tup
             new, old = _links(lists, n_linked, _state(seed, N_TREES + number))
             if _compare_linked(rows, new, old, lists) <= FEW_CHANGES * lists.names.size:
                 break
+    if n_candidates > width:
+        lists = _widened(rows, lists, n_candidates)
     indices, squares = np.empty_like(lists.names), np.empty_like(lists.squares)
     indices[order] = np.where(lists.names >= 0, order[lists.names], -1)
     squares[order] = lists.squares
@@ -279,3 +285,31 @@ def _compare_linked(rows: np.ndarray, new: np.ndarray, old: np.ndarray, lists: L
                 if square < squares[b, -1] and a != b:
                     n_inserted += int(_insert(squares[b], names[b], is_new[b], square, a))
     return n_inserted
+
+
+@compiled
+def _widened(rows: np.ndarray, lists: Lists, width: int) -> Lists:
+    """Return longer lists, of the rows in the list of each row and in their lists."""
+    n_rows, n_listed = lists.names.shape
+    squares, names = np.full((n_rows, width), np.float32(np.inf)), np.full((n_rows, width), np.int32(-1))
+    is_new = np.zeros((n_rows, width), np.bool_)
+    squares[:, :n_listed], names[:, :n_listed] = lists.squares, lists.names
+    seen_by = np.full(n_rows, -1, np.int64)
+    for row in range(n_rows):
+        seen_by[row] = row
+        of_row = rows[row]
+        for name in lists.names[row]:
+            if name >= 0:
+                seen_by[name] = row
+        for middle in lists.names[row]:
+            if middle < 0:
+                break
+            for name in lists.names[middle]:
+                if name < 0:
+                    break
+                if seen_by[name] != row:
+                    seen_by[name] = row
+                    square = _square(of_row, rows[name])
+                    if square < squares[row, -1]:
+                        _insert(squares[row], names[row], is_new[row], square, name)
+    return Lists(squares, names, is_new)

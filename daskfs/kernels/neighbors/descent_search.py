@@ -69,10 +69,9 @@ def descent_neighbors(
     from daskfs.kernels.neighbors.descent_lists import descent_lists
 
     rows = metric_rows(X, metric)
-    width = max(width, list_width(k, dimension))
-    names, _ = descent_lists(sketch, width, n_linked(dimension), random_state)
+    names, _ = descent_lists(sketch, list_width(k, dimension), n_linked(dimension), random_state, width)
     if rows.is_zero is not None:  # all others are at the same distance
-        zero, others = np.flatnonzero(rows.is_zero), np.arange(min(width, rows.n_rows - 1))
+        zero, others = np.flatnonzero(rows.is_zero), np.arange(min(names.shape[1], rows.n_rows - 1))
         names[zero] = -1
         names[zero, : others.size] = others + (others >= zero[:, None])
     return nearest_measured(rows, names, k)
