@@ -40,7 +40,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_columns, search_widths
+from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_columns, search_width
 from daskfs.graph.projection import directions
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.neighbors.cells import cell_rows
@@ -153,7 +153,7 @@ def cells_seconds(shape: Shape, spec: GraphSpec, k: int, n_met: float | None = N
     A row is compared with `n_met` others. None for a typical number, which is larger where the sample is too small to
     cut cells of the intended size.
     """
-    n, width = shape.n_samples, search_widths(spec, k)[0]
+    n, width = shape.n_samples, search_width(spec, k)
     if n_met is None:
         typical = cell_rows(TYPICAL_NEIGHBORS)
         crowd = max(cell_rows(k) / typical, SAMPLED_PER_CELL * n / typical / sample_rows(shape).size)
@@ -168,7 +168,7 @@ def descent_seconds(shape: Shape, spec: GraphSpec, k: int, dimension: float) -> 
     """Return the expected CPU seconds of a search of dense rows by NN-descent, without those of its sample."""
     length = list_width(k, dimension) / list_width(TYPICAL_NEIGHBORS, 0)
     searching = (1.2e-5 + 5e-8 * (projected_columns(spec) or _columns(shape))) * (0.3 + 0.7 * length)
-    measuring = (2e-8 + search_widths(spec, k)[0] * 5e-10) * _columns(shape)
+    measuring = (2e-8 + search_width(spec, k) * 5e-10) * _columns(shape)
     return shape.n_samples * (searching + measuring)
 
 

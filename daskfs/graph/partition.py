@@ -20,12 +20,10 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
-PROJECTED_WIDTHS = (2, 6)
-"""Candidates per requested neighbor in a projection: as few as keep the neighbors of the sample."""
-INCOMPLETE_WIDTH = 8
-"""The same where means replace missing values. With 4000 rows of 5000 columns, 128 components and 5, 20 and 50 %
-missing, 2 candidates lead to a recall of 99, 95 and 50 %; for 20 and 50 % missing, 4 lead to 98 and 60 %, 8 to 99 and
-76 %."""
+PROJECTED_WIDTHS = (2, 8)
+"""Candidates per requested neighbor in a projection: without missing values, and if means replace them. With 4000 rows
+of 5000 columns, 128 components and 5, 20 and 50 % missing, 2 candidates lead to a recall of 99, 95 and 50 %; for 20 and
+50 % missing, 4 lead to 98 and 60 %, 8 to 99 and 76 %."""
 SAMPLED_PER_CELL = 8
 GROUP_ROWS = 50_000
 LEAST_GROUPS = 8
@@ -152,7 +150,7 @@ def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwi
     """Return the memory cost of a group's rows during its search: values, projection and lists."""
     by_cells = (
         *((_compared_rows(shape, spec, n_members, 1),) if spec.projection else ()),
-        *_cell_lists(search_widths(spec, k, pairwise=pairwise)[-1], n_members),
+        *_cell_lists(search_width(spec, k, pairwise=pairwise), n_members),
     )
     by_descent = (_compared_rows(shape, spec, n_members, 2), *_descent_lists(spec, k, n_members))
     may_descend = spec.engine == "descent" or (spec.engine == "cells" and not shape.is_sparse)
@@ -189,7 +187,7 @@ def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
 
 def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
     """Return the memory cost of NN-descent's lists, and of the neighbors that a pass compares."""
-    width = max(list_width(k, np.inf), search_widths(spec, k)[-1])
+    width = max(list_width(k, np.inf), search_width(spec, k))
     return (
         Array("neighbors so far, wider, and as returned", (3, n_members, width), "int32"),
         Array("how far they are", (3, n_members, width), "float32"),
@@ -277,16 +275,11 @@ def projected_columns(spec: GraphSpec) -> int:
     return spec.projection if isinstance(spec.projection, int) else COMPONENT_CHOICES[-1]
 
 
-def search_widths(spec: GraphSpec, k: int, *, pairwise: bool = False) -> tuple[int, ...]:
-    """Return the numbers of candidates per row whose distances may be computed, ascending; the sample chooses one.
-
-    There are more for projected or incomplete rows.
-    """
+def search_width(spec: GraphSpec, k: int, *, pairwise: bool = False) -> int:
+    """Return the number of candidates per row whose distances are computed: more for projected or incomplete rows."""
     if spec.projection is None:
-        return (k + SPARE,)
-    is_asked = isinstance(spec.projection, int)
-    per_neighbor = (INCOMPLETE_WIDTH,) if pairwise else PROJECTED_WIDTHS[:1] if is_asked else PROJECTED_WIDTHS
-    return tuple(each * k + SPARE for each in per_neighbor)
+        return k + SPARE
+    return (PROJECTED_WIDTHS[1] if pairwise else PROJECTED_WIDTHS[0]) * k + SPARE
 
 
 def index_dtype(n_samples: int) -> np.dtype[np.generic]:

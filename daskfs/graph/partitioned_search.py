@@ -49,7 +49,7 @@ from daskfs.graph.partition import (
     member_cost,
     merged_lists,
     rows_at_a_merge,
-    search_widths,
+    search_width,
     step_rows,
 )
 from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Space, fitted_space
@@ -109,8 +109,9 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     sample = tiles.sample(spec.read_scaling)
     store_queries(context, spec, sample, plan.n_cells)
     with one_thread():
-        widths = search_widths(spec, k)
-        space = fitted_space(sample, spec.metric, spec.projection, n_samples, k, widths, spec.random_state)
+        space = fitted_space(
+            sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
+        )
         rows = space.rows(sample)
         sampled = Sample(rows, n_samples, sample if tiles.is_pairwise else None)
         probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
@@ -156,7 +157,6 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "largest_group": round(float(largest)),
         "expected_recall": space.kept if engine == "descent" else seen.recall,
         "dimension": seen.dimension,
-        "n_candidates": _n_candidates(space, spec, k, pairwise=tiles.is_pairwise),
         "engine": engine,
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
@@ -185,13 +185,6 @@ def expected_misses(context: Context, stage: Stage) -> str | None:
 def is_sketched(space: Space, spec: GraphSpec) -> bool:
     """Return whether rows are compared in the projection; cells of sparse rows are cut there in any case."""
     return spec.projection is not None and (space.basis is not None or isinstance(spec.projection, int))
-
-
-def _n_candidates(space: Space, spec: GraphSpec, k: int, *, pairwise: bool) -> int:
-    """Return the number of candidates per row whose distances are computed."""
-    if pairwise:
-        return search_widths(spec, k, pairwise=True)[-1]
-    return space.n_candidates if is_sketched(space, spec) else search_widths(replace(spec, projection=None), k)[0]
 
 
 def _stored_space(context: Context, spec: GraphSpec) -> Space:
@@ -302,8 +295,10 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     engine = chosen_engine(store, spec.name)
     if engine == "exact":
         return {"engine": engine}
-    runs, cut = _Runs(store, tiles, spec, plan, unit), store.need_json(layout.CELLS_SUMMARY.format(spec.name))
-    width = int(cut["n_candidates"])
+    runs, space = _Runs(store, tiles, spec, plan, unit), _stored_space(context, spec)
+    dimension = float(store.need_json(layout.CELLS_SUMMARY.format(spec.name))["dimension"])
+    compared = spec if tiles.is_pairwise or is_sketched(space, spec) else replace(spec, projection=None)
+    width = search_width(compared, k, pairwise=tiles.is_pairwise)
     n_parts = 0
     for wanted in runs.parts(plan.max_members):
         rows, is_home, starts, cell = runs.members(wanted)
@@ -312,10 +307,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         X = tiles.rescaled(runs.values(wanted), spec.read_scaling)
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.read_scaling))
         with one_thread():
-            space = _stored_space(context, spec)
             sketch = space.sketch(X) if engine == "descent" or is_sketched(space, spec) else None
             if sketch is not None and engine == "descent":
-                dimension = float(cut["dimension"])
                 indices, distances = descent_neighbors(X, spec.metric, k, sketch, width, dimension, spec.random_state)
             else:
                 starts, cell = split_large(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -60,8 +59,6 @@ class Space:
         None for 0. In dense rows the center does. Distances here then differ from the final ones.
     kept
         Share of the nearest rows of the sample that are among the candidates found here, if it was estimated.
-    n_candidates
-        Number of candidates per row whose distances are to be computed.
     """
 
     metric: Metric
@@ -72,7 +69,6 @@ class Space:
     n_components: int | None = None
     fill: np.ndarray | None = None
     kept: float = 1.0
-    n_candidates: int = 0
 
     def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Project rows of shape (n_rows, n_features), dense or CSR; returns (n_rows, n_columns), float32, C order."""
@@ -132,7 +128,7 @@ def fitted_space(
     wanted: int | str | None,
     n_samples: int,
     n_neighbors: int,
-    widths: Sequence[int],
+    width: int,
     random_state: int,
 ) -> Space:
     """Fit the space to a sample.
@@ -145,13 +141,11 @@ def fitted_space(
         "euclidean" or "cosine".
     wanted
         Number of components, None for all columns, or "auto": the fewest that keep nearly all neighbors in the sample
-        among the fewest candidates. If 128 do not suffice, all columns, unless these are very many or rows are sparse.
+        among the candidates. If 128 do not suffice, all columns, unless these are very many or rows are sparse.
     n_samples
         Number of rows from which the sample is drawn.
-    n_neighbors
-        Number of neighbors.
-    widths
-        Numbers of candidates per row whose distances may be computed, ascending.
+    n_neighbors, width
+        Number of neighbors, and of candidates whose distances are computed.
     random_state
         Seed.
     """
@@ -160,11 +154,11 @@ def fitted_space(
     if is_sparse(values):
         largest = float(np.fmax.reduce(np.abs(values.data), initial=0.0))
         fill = observe(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None
-        space = Space(metric, random_state, scale=_safe_scale(largest), fill=fill, n_candidates=widths[0])
-        return _sparse_space(space, sample, wanted, n_samples, n_neighbors, widths)
+        space = Space(metric, random_state, scale=_safe_scale(largest), fill=fill)
+        return _sparse_space(space, sample, wanted, n_samples, n_neighbors, width)
     center = observed_means(values) if has_missing(values) else values.mean(axis=0, dtype=np.float64)
     spread = column_spread(values, center)
-    space = Space(metric, random_state, center, _safe_scale(spread), n_candidates=widths[0])
+    space = Space(metric, random_state, center, _safe_scale(spread))
     if wanted is None:
         return space
     some = np.arange(0, len(values), max(1, len(values) // FITTING_ROWS))
@@ -172,15 +166,14 @@ def fitted_space(
     basis = _principal_directions(space.rows(sample[some]), most, random_state)
     if isinstance(wanted, int):
         return replace(space, basis=basis, n_components=basis.shape[1])
-    chosen, kept, width = _enough_components(
-        space, sample[:: max(1, len(values) // JUDGING_ROWS)], basis, n_samples, n_neighbors, widths
+    chosen, kept = _enough_components(
+        space, sample[:: max(1, len(values) // JUDGING_ROWS)], basis, n_samples, n_neighbors, width
     )
     if chosen is None and n_features > FORCED_FEATURES:
         chosen = basis.shape[1]
     if chosen is None:
         return space
-    basis = np.ascontiguousarray(basis[:, :chosen])
-    return replace(space, basis=basis, n_components=chosen, kept=kept, n_candidates=width)
+    return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen, kept=kept)
 
 
 def directions(n_features: int, wanted: int | str | None) -> int:
@@ -194,12 +187,7 @@ def directions(n_features: int, wanted: int | str | None) -> int:
 
 
 def _sparse_space(
-    space: Space,
-    sample: sp.csr_matrix,
-    wanted: int | str | None,
-    n_samples: int,
-    n_neighbors: int,
-    widths: Sequence[int],
+    space: Space, sample: sp.csr_matrix, wanted: int | str | None, n_samples: int, n_neighbors: int, width: int
 ) -> Space:
     """Return the space for sparse rows: few columns, as cells need; `wanted` None means that only cells use it."""
     n_features = sample.shape[1]
@@ -214,8 +202,8 @@ def _sparse_space(
     if wanted == "auto":
         step = sample.shape[0] // JUDGING_ROWS
         judged = sample[::step] if step > 1 else sample  # a copy takes as much memory as all that follows
-        chosen, kept, width = _enough_components(space, judged, basis, n_samples, n_neighbors, widths)
-        space, most = replace(space, kept=kept, n_candidates=width), chosen or most
+        chosen, kept = _enough_components(space, judged, basis, n_samples, n_neighbors, width)
+        space, most = replace(space, kept=kept), chosen or most
     return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
 
 
@@ -241,37 +229,33 @@ def _enough_components(
     basis: np.ndarray,
     n_samples: int,
     n_neighbors: int,
-    widths: Sequence[int],
-) -> tuple[int | None, float, int]:
+    width: int,
+) -> tuple[int | None, float]:
     """Return the fewest leading directions that keep neighbors among the candidates, None if no choice does.
 
-    Also return the share kept, and the number of candidates: as few as possible, and the fewest if no choice does. Rank
-    r in the sample is about rank r n_samples / n_rows of all rows.
+    Also return the share kept by the last choice. Rank r in the sample is about rank r n_samples / n_rows of all rows.
     """
     rows = space.shifted(judged)
     share = rows.shape[0] / n_samples
     rank = max(1, round(n_neighbors * share))
+    allowed = min(int(width * rank / n_neighbors), rows.shape[0])
     asked = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
     base = prepare_rows(judged if has_missing(judged) else rows, "euclidean")
     nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]
     del base
     squares = squared_lengths(rows)
     turned = rows @ basis
-    kept_by_fewest = 1.0
-    for width in widths:
-        allowed = min(int(width * rank / n_neighbors), rows.shape[0])
-        for count in COMPONENT_CHOICES:
-            if count >= rows.shape[1] // 2 or count > basis.shape[1]:
-                break
-            lengths = squares[None, :] - 2 * (turned[asked, :count] @ turned[:, :count].T)
-            lengths[np.arange(asked.size), asked] = np.inf
-            limit = np.partition(lengths, allowed - 1, axis=1)[:, allowed - 1 : allowed]
-            kept = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
-            if kept >= ENOUGH:
-                return count, kept, width
-            if width == widths[0]:
-                kept_by_fewest = kept
-    return None, kept_by_fewest, widths[0]
+    kept = 1.0
+    for count in COMPONENT_CHOICES:
+        if count >= rows.shape[1] // 2 or count > basis.shape[1]:
+            break
+        lengths = squares[None, :] - 2 * (turned[asked, :count] @ turned[:, :count].T)
+        lengths[np.arange(asked.size), asked] = np.inf
+        limit = np.partition(lengths, allowed - 1, axis=1)[:, allowed - 1 : allowed]
+        kept = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
+        if kept >= ENOUGH:
+            return count, kept
+    return None, kept
 
 
 @lru_cache(maxsize=2)

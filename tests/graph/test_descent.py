@@ -134,7 +134,7 @@ def test_lists_are_full_and_true(n: int, m: int, n_values: int, k: int, metric: 
     rng = np.random.default_rng(0)
     X = scale * rng.integers(0, n_values, (n, m)).astype(float)
     X[: n // 3] += 1e3 * scale
-    space = fitted_space(X, metric, None, n, k, (k,), 0)
+    space = fitted_space(X, metric, None, n, k, k, 0)
     indices, distances = descent_neighbors(X, metric, k, space.sketch(X), 0, 5.0, 0)
     n_found = min(k, n - 1)
     assert (indices[:, n_found:] == -1).all()

@@ -26,8 +26,8 @@ def low_rank(n: int, m: int, rank: int, noise: float = 0.05) -> FloatArray:
     return normal(n, rank) @ normal(rank, m, 1) + noise * normal(n, m, 2)
 
 
-def fitted(X: Any, metric: Metric = "euclidean", wanted: int | str | None = None, **given: Any) -> Space:
-    sizes = {"n_samples": X.shape[0], "n_neighbors": 5, "widths": (21,), **given}
+def fitted(X: Any, metric: Metric = "euclidean", wanted: int | str | None = None, **given: int) -> Space:
+    sizes = {"n_samples": X.shape[0], "n_neighbors": 5, "width": 21, **given}
     return fitted_space(X, metric, wanted, random_state=0, **sizes)
 
 
@@ -139,19 +139,11 @@ class TestComponents:
         X = normal(300, FORCED_FEATURES + 1)
         assert fitted(X, "euclidean", "auto").rows(X).shape[1] <= 128
 
-    def test_few_directions_where_more_candidates_make_up_for_it(self) -> None:
-        X = low_rank(6000, 300, 8, 2).astype(np.float32)
-        some, more = (fitted(X, "euclidean", "auto", n_neighbors=10, widths=widths) for widths in ((26,), (26, 46)))
-        assert (some.n_components, some.n_candidates) == (None, 26)
-        assert (more.n_components, more.n_candidates) == (32, 46)
-        # of so few rows all are candidates
-        assert fitted(X[:40], "euclidean", "auto", n_neighbors=10, widths=(46,)).n_components == 32
-
     @each("n_samples", [3000, 300_000, 10**8])
     def test_a_sample_of_many_rows_speaks_for_as_few_components(self, n_samples: int) -> None:
         """Of which it has less than one of the nearest."""
         X = low_rank(3000, 300, 8, 0.5).astype(np.float32)
-        assert fitted(X, "euclidean", "auto", n_samples=n_samples, n_neighbors=10, widths=(26,)).n_components == 32
+        assert fitted(X, "euclidean", "auto", n_samples=n_samples, n_neighbors=10, width=26).n_components == 32
 
     @each("metric", ["euclidean", "cosine"])
     def test_sparse_rows_are_turned_and_the_rest_is_kept(self, metric: Metric) -> None:
