@@ -6,32 +6,33 @@ search.
 
 Notes
 -----
-- Exact search if it is expected to take at most :data:`SOON` of one core, or at most twice an approximate search.
-- Otherwise cells, or NN-descent if that is faster.
-- Cells reach their recall if rows have near neighbors. In data without structure nearly all rows are about as far as
-  the nearest, and probing twenty cells misses many: for 60,000 x 64 uniform numbers cells take 3.9 s for a recall of
-  56 %, exact search 9.6 s. The sample from which cells are cut detects this: it expects a recall of .83, .58, .81 and
-  .70 for uniform data of 20,000 x 64, 60,000 x 64, 40,000 x 30 and 20,000 x 200; .83, .56, .80 and .73 were found. So
-  the unit that cuts the cells also decides whether to use them (:func:`cells_do_not_pay`). Otherwise exact search
-  replaces them if it takes at most :data:`AFFORDABLE` of one core; above that the report states the recall.
+- Exact search if it is expected to take at most :data:`SOON` of one core, or at most twice a search by cells.
+- Otherwise the sample from which cells are cut decides (:func:`engine_of_sample`): it shows how many rows a search by
+  cells compares with each row, the share of the neighbors that it finds, and the intrinsic dimension.
+- NN-descent where the dimension is low, and cells take longer or find too few neighbors.
+- Exact search where cells reach too little of their recall otherwise, and it takes at most :data:`AFFORDABLE` of one
+  core. In data without structure nearly all rows are about as far as the nearest, and probing twenty cells misses many:
+  for 60,000 x 64 uniform numbers cells take 3.9 s for a recall of 56 %, exact search 9.6 s. The sample expects a recall
+  of .83, .58, .81 and .70 for uniform data of 20,000 x 64, 60,000 x 64, 40,000 x 30 and 20,000 x 200; .83, .56, .80 and
+  .73 were found. Above that the report states the recall.
 
 A plan fixes the stages before anything is read, so sizes choose the stages, and the sample only what some of them do.
 
 Costs are fits to CPU seconds of one core, for 10,000 to 100,000 rows and 16 to 512 columns, 60 to 300 values per sparse
 row, and 5 to 20 neighbors. Those of exact search are within a quarter of the measurements, and those of cells, for the
 number of comparisons that the sample shows (400 to 7,000 per row), within 15 %, of sparse rows a quarter. Measured
-seconds (and recall) in one run with one thread, k = 10, against one precompiled NNDescent:
+seconds (and recall) in one run with one thread, k = 10, against one precompiled NNDescent of pynndescent
+(``tests.benchmarks.graph --tables descent``):
 
-==========================  =====  ==========  ===========
-data                        exact  auto        NNDescent
-==========================  =====  ==========  ===========
-100 clusters, 100,000 x 64  32.8   2.6 (.979)  5.5 (.991)
-12 latent, 100,000 x 64     32.6   3.6 (.988)  5.1 (.993)
-curves, 60,000 x 200        26.6   1.9 (.994)  1.5 (1.00)
-12 latent, 25,000 x 512      8.5   1.8 (.996)  2.0 (.990)
-uniform, 60,000 x 64        11.7   11.6 (1)    9.0 (.922)
-uniform, 20,000 x 200        2.6   2.4 (1)     3.4 (.841)
-==========================  =====  ==========  ===========
+==========================  ============  ===========  ===========
+data                        chosen        auto         NNDescent
+==========================  ============  ===========  ===========
+100 clusters, 100,000 x 64  cells         1.6 (.979)   3.3 (.981)
+10 latent, 100,000 x 64     descent       2.1 (.986)   1.6 (.980)
+10 latent, 200,000 x 64     descent       4.4 (.985)   4.3 (.982)
+patches, 200,000 x 64       cells         4.9 (.978)   13.0 (.983)
+digits, 100,000 x 64        cells         1.8 (.989)   1.5 (.988)
+==========================  ============  ===========  ===========
 """
 
 from __future__ import annotations
