@@ -16,8 +16,9 @@ from sklearn.neighbors import kneighbors_graph
 
 from daskfs import KNNGraph, LaplacianScore, knn_graph
 from daskfs.execution import submission
-from daskfs.graph import partition
+from daskfs.graph import partition, partitioned_search
 from daskfs.graph.partitioned_search import BUILD_STAGE
+from daskfs.graph.spec import Engine
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan import inline
@@ -59,12 +60,17 @@ class TestKnnGraph:
         assert (graph.metric, graph.graph_scaling, graph.recall, graph.n_neighbors) == (metric, scaling, None, 6)
 
     @each("n_jobs", [None, 2, -1])
-    def test_threads_change_no_bit(self, n_jobs: int | None) -> None:
-        """Of a search in groups, whose units run at once."""
+    @each(("engine", "one_group"), [("cells", 0), ("descent", 0), ("descent", 10_000)])
+    def test_threads_change_no_bit(self, engine: Engine, one_group: int, n_jobs: int | None) -> None:
+        """Of a search in groups, whose units run at once, or in one by NN-descent."""
         values = np.random.default_rng(0).normal(size=(2000, 12)) + np.arange(2000)[:, None] % 4
-        with mock.patch.multiple(partition, GROUP_ROWS=500), mock.patch.multiple(inline, BAND_ROWS=256):
-            expected = knn_graph(values, 6, engine="cells", n_jobs=1)
-            graph = knn_graph(values, 6, engine="cells", n_jobs=n_jobs)
+        with (
+            mock.patch.multiple(partition, GROUP_ROWS=500),
+            mock.patch.multiple(inline, BAND_ROWS=256),
+            mock.patch.multiple(partitioned_search, ONE_GROUP=one_group),
+        ):
+            expected = knn_graph(values, 6, engine=engine, n_jobs=1)
+            graph = knn_graph(values, 6, engine=engine, n_jobs=n_jobs)
             scores = [LaplacianScore(n_neighbors=6, n_jobs=n).fit(values).scores_.tobytes() for n in (1, n_jobs)]
         np.testing.assert_array_equal(graph.indices, expected.indices)
         assert graph.distances.tobytes() == expected.distances.tobytes()
