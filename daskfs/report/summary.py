@@ -282,7 +282,8 @@ def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
     estimated = store.read_json(layout.CELLS_SUMMARY.format(name)) or {}
     return {
         "n_groups": estimated.get("n_groups"),
-        "n_cells": estimated.get("n_cells"),
+        "n_cells": estimated.get("n_cells") if estimated.get("engine") != "descent" else None,
+        "dimension": estimated.get("dimension"),
         "n_components": estimated.get("n_components"),
         "copies": sum(members) / home,
         "estimated_copies": estimated.get("copies"),

@@ -398,7 +398,7 @@ def _graph_facts(graph: Graph, data: Data | None) -> list[Fact]:
         ("Scaling", graph.scaling or "none"),
         *_component_facts(graph.explained_variance_ratio),
         ("Neighbors", format_count(graph.n_neighbors)),
-        ("Search", format_text(graph.engine)),
+        ("Search", "NN-descent" if graph.engine == "descent" else format_text(graph.engine)),
         *([("Source", graph.source)] if graph.source else []),
         *_mixed_facts(graph),
         ("Recall", _recall(graph.recall, graph.engine)),
@@ -433,7 +433,8 @@ def _group_facts(groups: dict[str, Number]) -> list[Fact]:
     )
     copies, estimated = (format_number(groups.get(key)) for key in ("copies", "estimated_copies"))
     found = [
-        ("Groups of rows", f"{n_groups}, {n_cells} cells"),
+        ("Intrinsic dimension", f"{format_number(groups.get('dimension'))} (on the sample)"),
+        ("Groups of rows", n_groups if groups.get("n_cells") is None else f"{n_groups}, {n_cells} cells"),
         ("Copies of a row", f"{copies} (on the sample {estimated})"),
         ("Largest group", f"{largest} rows (on the sample {estimate})"),
     ]

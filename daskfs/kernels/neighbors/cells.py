@@ -286,12 +286,14 @@ def _calibrated(
     between the two are tried.
     """
     sampled = sample.rows
-    if len(cells.cell_centers) == 1 or len(sampled) < 3:
+    if len(sampled) < 3:
         return cells
     judges = np.arange(len(sampled)) if trained.all() else np.flatnonzero(~trained)
     asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
     pairs, found, dimension = _neighbor_pairs(sample, asked, n_neighbors)
     cells = replace(cells, dimension=dimension)
+    if len(cells.cell_centers) == 1:
+        return cells
     rows = np.concatenate([sampled[asked], pairs.reshape(-1, sampled.shape[1])])
     a = np.repeat(np.arange(asked.size), pairs.shape[1])
     b = asked.size + np.arange(a.size)
