@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python -m tests.benchmarks.graph [--tables NAME ...] [--scale 1.0]
 
 Tables: ``auto`` (CPU of what ``engine: auto`` chooses against exact search and one in-memory NN-descent), ``descent``
-(CPU of the graph against NN-descent, faiss and hnswlib in memory; the last two with the extra ``bench``), ``ranking``
+(CPU of the graph against NNDescent, faiss and hnswlib in memory, which the extra ``bench`` installs), ``ranking``
 (scores on an approximate graph against the exact one), ``wide`` (projected search), ``sparse`` (a job on sparse data),
 ``workers`` (two workers against one), ``big`` (a job on data larger than the workers' memory; takes long) and
 ``spaces`` (features by graphs in different spaces, on the classes of a file: ``--data``).
@@ -164,8 +164,11 @@ def cpu(action: Callable[..., Any]) -> tuple[float, Any]:
 
 
 def _descent(X: np.ndarray, k: int, rows: np.ndarray, farthest: np.ndarray, recall: float) -> tuple[int, float, float]:
-    """Return the shortest lists with which NNDescent reaches a recall, the recall, and CPU seconds."""
-    from pynndescent import NNDescent
+    """Return the shortest lists with which NNDescent reaches a recall, the recall, and CPU seconds; nan without it."""
+    try:
+        from pynndescent import NNDescent
+    except ImportError:
+        return 0, np.nan, np.nan
 
     NNDescent(X[:2000], n_neighbors=5, n_jobs=1)  # compiles what such rows need
     for length in DESCENT_LENGTHS:
