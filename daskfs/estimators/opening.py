@@ -182,11 +182,9 @@ def stored_context(
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Pool]]:
     """Yield a context for an X that is not in memory, its feature names, and the pool that runs units.
 
-    The pool is of the workers of `client` or a current Dask client, else of `n_jobs` threads. `labels` are those that
-    ``data.labels`` of a job would name: a column of them is not part of X.
-
-    Tiles and results are in a temporary directory (Dask's ``temporary-directory``, which workers must share), deleted
-    at the end. A Zarr array is used in place if its chunks are usable as tiles.
+    Parameters are those of :func:`open_input`; `labels` is its `label_name`. Tiles and results are in a temporary
+    directory (Dask's ``temporary-directory``, which workers must share), deleted at the end. A Zarr array is used in
+    place if its chunks are usable as tiles.
     """
     import dask
 

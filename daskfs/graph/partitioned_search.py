@@ -8,8 +8,9 @@ Notes
 -----
 Each unit spills rows to its own arrays, so they bypass the scheduler; these are deleted when the lists are complete.
 
-With ``engine: auto`` the sample may show that cells do not pay (:mod:`daskfs.graph.engine`). Stages are fixed before
-data are read: "assign" and "build" then do nothing, and "merge" units run an exact search for their lists.
+With ``engine: auto`` the sample may show that another engine pays more (:mod:`daskfs.graph.engine`). Stages are fixed
+before data are read: for an exact search "assign" and "build" do nothing, and "merge" units search for their lists. By
+NN-descent "build" searches groups without regard to cells.
 
 A projection only finds candidates. Their distances on all columns are computed in the "build" unit, which holds the
 rows. A separate stage that streams feature blocks would halve the spilled rows, but read X once more and write the sums
