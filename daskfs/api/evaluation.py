@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+from sklearn.feature_selection import SelectorMixin
 
 from daskfs.criteria.consensus import with_consensus
+from daskfs.criteria.outside import OUTSIDE, outside_method
 from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
@@ -27,6 +29,8 @@ from daskfs.job.methods import check_names
 from daskfs.kernels.labels import Labels
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
+from daskfs.report.model import Curve
+from daskfs.report.plots import Plot, interval_curves, small_plot
 from daskfs.report.terminal import verdict_html, verdict_lines
 from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
@@ -42,10 +46,11 @@ from daskfs.tiles.plan import TilePlan
 if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
+    from matplotlib.axes import Axes
 
 CELLS: Mapping[str, Any] = {"float_format": "{:.3g}".format, "na_rep": ""}
 """Look of the means in a notebook or on a terminal, as options of pandas."""
-Selectors = ScoreSelector | Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
+Selectors: TypeAlias = SelectorMixin | Sequence[SelectorMixin] | Mapping[str, SelectorMixin]
 
 
 @dataclass(frozen=True)
@@ -95,15 +100,52 @@ class Evaluation:
         baselines without selection are 0 and n_features; missing combinations are NaN. Without a verdict the table is
         empty.
         """
-        summary = self.summary.to_pandas().dropna(subset="n_selected").astype({"n_selected": int})
+        table = self._of_verdict().pivot_table(index="method", columns="n_selected", values="mean")
         if self.verdict is None:
-            return summary.iloc[:0].pivot_table(index="method", columns="n_selected", values="mean")
+            return table
+        best = table.max(axis=1) if self.verdict["higher_is_better"] else -table.min(axis=1)
+        return table.loc[best.sort_values(ascending=False, kind="stable").index]
+
+    def _of_verdict(self) -> pd.DataFrame:
+        """Return the rows of the summary with the metric, model, setting and so on of the verdict; none without one."""
+        summary: pd.DataFrame = self.summary.to_pandas().dropna(subset="n_selected").astype({"n_selected": int})
+        if self.verdict is None:
+            return summary.iloc[:0]
         for key in ("model", "metric", "setting", "n_classes", "labels"):
             wanted = self.verdict[key]
             summary = summary[summary[key].isna() if wanted is None else summary[key] == wanted]
-        table = summary.pivot_table(index="method", columns="n_selected", values="mean")
-        best = table.max(axis=1) if self.verdict["higher_is_better"] else -table.min(axis=1)
-        return table.loc[best.sort_values(ascending=False, kind="stable").index]
+        return summary
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the metric of the verdict by number of selected features.
+
+        Parameters
+        ----------
+        ax
+            Axes to draw on; None for new ones of pyplot.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        InputError
+            Without a verdict.
+        """
+        if (plot := self._curves()) is None:
+            msg = "the evaluation has no verdict to draw."
+            raise InputError(msg)
+        return plot.on(ax)
+
+    def _curves(self) -> Plot | None:
+        if self.verdict is None:
+            return None
+        rows, metric = self._of_verdict().groupby("method", sort=False), self.verdict["metric"]
+        keys = ("n_selected", "mean", "std", "low", "high")
+        curves = [Curve(label=str(name), **{key: list(one[key]) for key in keys}) for name, one in rows]
+        better = "higher" if self.verdict["higher_is_better"] else "lower"
+        return interval_curves(curves, y_name=f"{metric} ({better} is better)", what=metric)
 
     def __repr__(self) -> str:
         """Return the verdict and the means."""
@@ -111,9 +153,9 @@ class Evaluation:
         return "\n".join(["<Evaluation>", *lines, self.means().to_string(**CELLS)])
 
     def _repr_html_(self) -> str:
-        """Return the verdict and the means, for notebooks."""
+        """Return the verdict, the means and their plot, for notebooks."""
         text = verdict_html(self.verdict, self.n_features)
-        return f"<div>{text}{self.means().to_html(**CELLS, border=0)}</div>"
+        return f"<div>{text}{self.means().to_html(**CELLS, border=0)}{small_plot(self._curves(), self)}</div>"
 
 
 def evaluate_selectors(
@@ -151,8 +193,11 @@ def evaluate_selectors(
     Parameters
     ----------
     selectors
-        An unfitted selector of daskfs, a sequence of them, or a dictionary by the label that tables show; the default
-        label is the class name. Their ``n_features_to_select`` is ignored.
+        An unfitted selector, a sequence of them, or a dictionary by the label that tables show; the default label is
+        the class name. Their ``n_features_to_select`` is ignored. Any selector of scikit-learn's kind will do, such as
+        ``SelectKBest``, ``RFE`` or ``SelectFromModel``: clones of it are fitted in this process to the labeled rows
+        that a selection sees, and rank by ``ranking_``, ``scores_`` or the importances of the estimator. A selector
+        without any of them, such as ``SequentialFeatureSelector``, ranks only the features that it selects.
     X
         Any X that ``fit`` of a selector takes, shape (n_samples, n_features).
     y
@@ -160,7 +205,8 @@ def evaluate_selectors(
         alone are two classes. Of an AnnData also the name of a column of ``obs``; of a path, what ``data.labels`` of a
         job names.
     sample_weight
-        Row weights in the selection, shape (n_samples,); a row of weight 2 counts as two rows. None for 1.
+        Row weights in the selection, shape (n_samples,); a row of weight 2 counts as two rows. None for 1. Only
+        selectors of daskfs take them.
     use_rep
         Another representation of the rows, shape (n_samples, n_columns), in which selectors on a neighbor graph compare
         them, as in ``fit``; of an AnnData also the name of a member of ``obsm``. Selections within training folds
@@ -219,7 +265,7 @@ def evaluate_selectors(
     ValueError
         For invalid data, labels or arguments, naming the argument.
     TypeError
-        For a selector without a criterion of its own, such as :class:`RedundancyFilter`.
+        For an object that is no selector.
 
     Examples
     --------
@@ -281,6 +327,11 @@ def evaluate_selectors(
         for method in methods:
             check_labels(method.criterion, method.label, found, weights)
         check_missing(context.tiles.missing_policy, methods)
+        is_outside = any(method.criterion is OUTSIDE for method in methods)
+        if is_outside and weights is not None:
+            others = ", ".join(method.label for method in methods if method.criterion is OUTSIDE)
+            msg = f"sample_weight is given, and only selectors of daskfs take it: leave it out, or {others}."
+            raise InputError(msg)
         tiles = _tiles_of(context, found, sample_columns)
         used = used_shape(tiles.shape, block.max_samples, tiles.n_labeled)
         extent = Extent(block.max_samples, baselines and fits_unplanned(used))
@@ -295,11 +346,11 @@ def evaluate_selectors(
             has_lists=False,
         )
         check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
-        if not block.ranks_anew:
+        if not stages[-1].parameters["ranks_anew"]:
             tables = score_features(context, methods, found, rep, pool)
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
-        run_all(context, stages, pool)
+        run_all(context, stages, None if is_outside else pool)
         cut = cut_note(block.n_selected if n_selected != SIZES else (), tiles.shape.n_features)
         notes = [f"{note}." for note in (transductive_note(block, methods), cut) if note]
         if extent.all_features != baselines:
@@ -335,8 +386,8 @@ def _as_names(features: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _labeled(selectors: Selectors) -> dict[str, ScoreSelector]:
-    """Return the selectors by label; TypeError for objects that are not selectors with a criterion."""
+def _labeled(selectors: Selectors) -> dict[str, SelectorMixin]:
+    """Return the selectors by label; TypeError for objects that are none."""
     pairs: list[tuple[str, Any]]
     if isinstance(selectors, Mapping):
         pairs = [(str(label), one) for label, one in selectors.items()]
@@ -347,20 +398,20 @@ def _labeled(selectors: Selectors) -> dict[str, ScoreSelector]:
         msg = "selectors is empty: pass a selector, or a dictionary of some."
         raise InputError(msg)
     for _, one in pairs:
-        if not isinstance(one, ScoreSelector) or not hasattr(one, "_criterion"):
-            msg = (
-                f"{type(one).__name__} cannot be evaluated here: pass selectors of daskfs that score by one criterion."
-            )
+        if not isinstance(one, SelectorMixin):
+            msg = f"{type(one).__name__} is no feature selector: pass one of daskfs or scikit-learn, unfitted."
             raise TypeError(msg)
     check_names([label for label, _ in pairs], "selector", LABEL_BYTES, "it names directories")
     return dict(pairs)
 
 
-def _method(selector: ScoreSelector, label: str, labels: Labels) -> Method:
-    """Return the method with the criterion and parameters of a selector; InputError for a selector with a graph."""
+def _method(selector: SelectorMixin, label: str, labels: Labels) -> Method:
+    """Return the method of a selector; InputError for a selector with a graph."""
     if getattr(selector, "graph", None) is not None:
         msg = f"{label} is given a graph of all rows, and rankings of some have neighbors of their own: leave it out."
         raise InputError(msg)
+    if not isinstance(selector, ScoreSelector) or not hasattr(selector, "_criterion"):
+        return outside_method(selector, label)
     has_task = "task" in criterion_named(selector._criterion).parameters.model_fields
     return selector._made({**selector._parameters(labels), **({"task": labels.task} if has_task else {})}, label)
 

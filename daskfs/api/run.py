@@ -24,7 +24,7 @@ from daskfs.job.job import Job, load_job, make_job
 from daskfs.ranking.tables import read_parquet
 from daskfs.report.evaluation_view import panel_plot, stability_plot
 from daskfs.report.model import Method, Report
-from daskfs.report.plots import Plot
+from daskfs.report.plots import Plot, small_plot
 from daskfs.report.summary import report_summary
 from daskfs.report.terminal import best_lines, verdict_html, verdict_lines
 from daskfs.report.values import plain
@@ -254,8 +254,11 @@ class RunResult(Mapping[str, Any]):
 
     def plot_evaluation(self, ax: Axes | None = None) -> Axes:
         """Plot the metric of the verdict by number of selected features; `ax` as in :meth:`plot_along`."""
+        return self._drawn(self._evaluation_plot(), "evaluation", ax)
+
+    def _evaluation_plot(self) -> Plot | None:
         panels = [panel for setting in self._report.evaluation.settings for panel in setting.panels]
-        return self._drawn(panel_plot(panels[0]) if panels else None, "evaluation", ax)
+        return panel_plot(panels[0]) if panels else None
 
     def plot_stability(self, ax: Axes | None = None) -> Axes:
         """Plot how much folds agree in their selections by size; `ax` as in :meth:`plot_along`."""
@@ -289,12 +292,13 @@ class RunResult(Mapping[str, Any]):
         return "\n".join([head, *verdict_lines(self.verdict, data["n_features"]), *best_lines(self["best"]), self.url])
 
     def _repr_html_(self) -> str:
-        """Return the verdict and the first features of each method, for notebooks."""
+        """Return the verdict, the first features of each method and the evaluation's plot, for notebooks."""
         labels = [one["method"] for one in self["best"]]
         ranks = zip_longest(*(one["features"] for one in self["best"]), fillvalue="")
         rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
         text = verdict_html(self.verdict, self["data"]["n_features"])
-        return f"<div>{text}<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table></div>"
+        table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
+        return f"<div>{text}{table}{small_plot(self._evaluation_plot(), self)}</div>"
 
     @cached_property
     def _contents(self) -> Contents:

@@ -256,7 +256,8 @@ def criterion_named(name: str) -> Criterion:
 
 def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None, *, strict: bool = False) -> Method:
     """Return a method with checked parameters; :class:`JobError` names an unknown or wrong one."""
-    criterion = criterion_named(name)
+    outside: Criterion = import_module("daskfs.criteria.outside").OUTSIDE  # no job may name it
+    criterion = outside if name == outside.name else criterion_named(name)
     try:
         checked = criterion.parameters.model_validate(dict(parameters), strict=strict)
     except ValidationError as error:

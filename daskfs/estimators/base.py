@@ -278,12 +278,21 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return pd.DataFrame({key: values[best_first] for key, values in zip(keys, columns, strict=True)})
 
     def _html_repr(self) -> str:
-        """Return scikit-learn's diagram and, after `fit`, the first features, for notebooks."""
+        """Return scikit-learn's diagram and, after `fit`, the first features and a plot of scores, for notebooks."""
         diagram: str = super()._html_repr()
         if not hasattr(self, "ranking_"):
             return diagram
-        first = self.scores_frame().head(SHOWN).drop(columns="note").to_html(index=False, border=0)
-        return f"{diagram}<p>{self._n_selected()} of {self.ranking_.size} features selected; the first:</p>{first}"
+        from daskfs.report.plots import LOG_RANKS, score_curve, small_plot
+
+        ranked = self.scores_frame()
+        first = ranked.head(SHOWN).drop(columns="note").to_html(index=False, border=0)
+        text = f"<p>{self._n_selected()} of {self.ranking_.size} features selected; the first:</p>"
+        curve = {"rank": list(ranked["rank"]), "score": list(ranked["score"])}
+        direction = criterion_named(self._criterion).direction if hasattr(self, "_criterion") else None
+        plot = score_curve(
+            curve, label=type(self).__name__, direction=direction, log_rank=self.ranking_.size > LOG_RANKS
+        )
+        return f"{diagram}{text}{first}{small_plot(plot, self)}"
 
     def transform(self, X: Any) -> Any:
         """Return the selected columns of X, shape (n_samples, n_selected), same dtype.

@@ -188,8 +188,7 @@ def stored_context(
     """
     import dask
 
-    from daskfs.execution.progress import Silent
-    from daskfs.execution.submission import ignore_unit
+    from daskfs.execution.progress import progress_of_call
     from daskfs.job.job import make_data
     from daskfs.runs.pipeline import Runner, fill_tiles
     from daskfs.runs.tiles import plan_tiles
@@ -200,7 +199,11 @@ def stored_context(
         data = make_data({"source": as_source(X, Path(scratch)), "missing": missing, "labels": labels})
         tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
-            fill_tiles(tiles_plan, Runner(pool, Silent(), ignore_unit))
+            progress = progress_of_call()
+            try:
+                fill_tiles(tiles_plan, Runner(pool, progress, progress.unit_done))
+            finally:
+                progress.close()
         tiles = open_tiles(tiles_plan.url)
         names = tiles.store.read_json(layout.FEATURE_NAMES, list)
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, pool

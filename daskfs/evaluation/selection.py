@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.consensus import consensus_table, votes
+from daskfs.criteria.outside import OUTSIDE, outside_table
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
@@ -138,24 +139,24 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     deepest = max(design.sizes)
     try:
         features = _thinned_features(X, method, seen, parameters, policy)
-        is_made_whole = method.combined or method.criterion.combines
         own = memory_context(
-            X.copy() if is_made_whole else X if features is None else X[:, features],
+            X.copy() if method.combined or method.criterion.combines else X if features is None else X[:, features],
             seen.labels,
             seen.weights,
             policy,
         )
-        if is_made_whole:
-            table = (
-                _consensus_table(context, methods, design.beside(number))
-                if method.criterion.combines
-                else _combined_table(X, method, seen, parameters, policy)
-            )
-            own.store.put_array(layout.SCORES.format(method.label), table)
+        if method.criterion.combines:
+            table = _consensus_table(context, methods, design.beside(number))
+        elif method.combined:
+            table = _combined_table(X, method, seen, parameters, policy)
+        elif method.criterion is OUTSIDE:
+            assert own.tiles.matrix is not None
+            table = outside_table(method, own.tiles.matrix, seen.labels)
         else:
             known = _known_lists(context, parameters, method, selection, seen.places.size)
             given = _given_matrix(context, parameters, method, selection)
             table = _score(own, method, seen.labels, parameters, known, given)
+        own.store.put_array(layout.SCORES.format(method.label), table)
         order = _ranked(own, method, parameters)
         order = order if features is None else features[order]
     except InputError as error:
@@ -209,7 +210,7 @@ def _score(
     """Score the rows of a context, store the table in it, and return the table."""
     limit = parameters["memory_limit"]
     # the search over all rows has been warned of
-    table = score_features(own, [method], labels, given, known=known, memory_limit=limit, warns=False)
+    table = score_features(own, [method], labels, given, known=known, memory_limit=limit, quiet=True)
     return table[method.label]
 
 
@@ -248,7 +249,7 @@ def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: 
     if not lists:
         return {}
     chain = Chain(data_of(own), lists=lists, memory_limit=parameters["memory_limit"], base=())
-    run_all(own, chain.stages(), None, warns=False)
+    run_all(own, chain.stages(), None, quiet=True)
     indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES
     return {
         name: (own.store.open(indices.format(name))[...], own.store.open(distances.format(name))[...]) for name in lists

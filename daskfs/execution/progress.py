@@ -13,6 +13,8 @@ from daskfs.stages.cost import MiB
 from daskfs.stages.stage import Stage
 
 LINE_SECONDS = 30.0
+CALL_SECONDS = 1.0
+"""Time after which a call such as `fit` shows a bar in a notebook."""
 SHOW_SECONDS = 0.2
 """Minimum time between two changes of a bar in a notebook."""
 
@@ -215,13 +217,19 @@ class LiveProgress:
 
 
 class NotebookProgress:
-    """A bar for the stage that runs, in the output of a cell; a line on the whole run at its end."""
+    """A bar for the stage that runs, in the output of a cell; a line on the whole run at its end.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    after
+        Seconds before anything is shown; work that ends before shows nothing.
+    """
+
+    def __init__(self, after: float = 0.0) -> None:
         from IPython.display import HTML, display
 
-        self._html = HTML
-        self._handle: Any = display(HTML(""), display_id=True)
+        self._html, self._display, self._after = HTML, display, after
+        self._handle: Any = None
         self._clock, self._started, self._shown = StageClock(), time.monotonic(), 0.0
         self._n_stages, self._lines = 0, list[str]()
 
@@ -248,6 +256,10 @@ class NotebookProgress:
         self._update(f"<progress{total}></progress> {html.escape(clock.describe())}" if clock.name else "")
 
     def _update(self, line: str) -> None:
+        if self._handle is None:
+            if time.monotonic() - self._started < self._after:
+                return
+            self._handle = self._display(self._html(""), display_id=True)
         lines = [line, *(html.escape(strip_control_characters(text)) for text in self._lines)]
         self._handle.update(self._html("<br>".join(text for text in lines if text)))
 
@@ -260,6 +272,11 @@ def in_notebook() -> bool:
     """Return whether a Jupyter kernel runs this process."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def progress_of_call() -> Progress:
+    """Return the display of a call such as `fit`: a bar in a notebook if it takes long, else none."""
+    return NotebookProgress(after=CALL_SECONDS) if in_notebook() else Silent()
 
 
 def default_progress(*, verbose: bool = False) -> Progress:

@@ -26,11 +26,6 @@ Report = Callable[[Stage, int, dict[str, Any]], None]
 """Callback in the driver for every finished unit: stage, unit, facts."""
 
 
-def ignore_unit(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-    """Report nothing."""
-    del stage, unit, facts
-
-
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
     """Return the units without a valid record, of a loop those of its current round.
 

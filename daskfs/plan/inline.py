@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +120,7 @@ def score_features(
     *,
     known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
     memory_limit: int | None = None,
-    warns: bool = True,
+    quiet: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return the fields of each method over all features, shape (n_fields, n_features), float64, by label.
 
@@ -143,8 +142,9 @@ def score_features(
         (n_samples, k), at least as long as needed.
     memory_limit
         Memory of the process, bytes; None if not planned.
-    warns
-        Whether to warn before a search that a sample says will find few neighbors.
+    quiet
+        Whether to leave out the warning before a search that a sample says will find few neighbors, and the progress in
+        a notebook.
     """
     for method in methods:
         check_labels(method.criterion, method.label, labels, context.weights())
@@ -171,7 +171,7 @@ def score_features(
         context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
     if graph is not None:
         store_graph(context.store, graph, n_samples, longest_given(lists, graph))
-    run_all(context, stages, pool, warns=warns)
+    run_all(context, stages, pool, quiet=quiet)
     return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
 
 
@@ -228,10 +228,11 @@ def find_lists(
     return indices, distances, recall["value"] if recall else None
 
 
-def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, warns: bool = True) -> None:
-    """Run all units of some stages; `pool` and `warns` are those of :func:`score_features`."""
+def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, quiet: bool = False) -> None:
+    """Run all units of some stages; `pool` and `quiet` are those of :func:`score_features`."""
     from daskfs.execution.pool import Pool
-    from daskfs.execution.submission import ignore_unit, pending_units, run_stages
+    from daskfs.execution.progress import Silent, progress_of_call
+    from daskfs.execution.submission import pending_units, run_stages
     from daskfs.stages.units import create_arrays
 
     stages = with_fingerprints(stages, context.tiles.info.fingerprint)
@@ -242,12 +243,14 @@ def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, war
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
-    run_stages(
-        context, stages, pool or Pool(), identity, ignore_unit, partial(_warn_of_misses, context) if warns else None
-    )
+    progress = Silent() if quiet else progress_of_call()
 
+    def begin(stage: Stage, n_pending: int) -> None:
+        progress.start_stage(stage, n_pending)
+        if not quiet and (warning := expected_misses(context, stage)) is not None:
+            warnings.warn(f"{warning}.", UserWarning, stacklevel=3)
 
-def _warn_of_misses(context: Context, stage: Stage, n_pending: int) -> None:
-    del n_pending
-    if (warning := expected_misses(context, stage)) is not None:
-        warnings.warn(f"{warning}.", UserWarning, stacklevel=2)
+    try:
+        run_stages(context, stages, pool or Pool(), identity, progress.unit_done, begin)
+    finally:
+        progress.close()

@@ -84,6 +84,8 @@ _TAG = re.compile("<[^>]*>")
 _DROPPED = re.compile(r"""(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"| ?font-family: [^;"]*;?|xlink:""")
 _HEX = re.compile(r"#[0-9a-f]{6}\b")
 _ID = re.compile(r"""(?<= id=")|(?<= href="#)|(?<=url\(#)""")
+LOG_RANKS = 200
+"""Number of ranked features beyond which the axis of ranks is logarithmic."""
 _LABEL_LENGTH = 26
 _TICK_LENGTH = 14
 
@@ -134,12 +136,12 @@ class Plot:
     left: int = 0
     bottom: int = 0
 
-    def svg(self, prefix: str) -> str:
-        """Return the ``<svg>`` element; ids in it begin with `prefix`, which is unique on the page."""
+    def svg(self, prefix: str, scale: float = 1) -> str:
+        """Return the ``<svg>`` element, scaled; ids in it begin with `prefix`, which is unique on the page."""
         with _drawing():
             figure, axes = _panel(*self.size, self.x_name, self.y_name, right=self.right)
             self.draw(axes)
-            return _svg(figure, prefix, self.description)
+            return _svg(figure, prefix, self.description, scale)
 
     def on(self, axes: Axes | None) -> Axes:
         """Draw on axes, new ones of pyplot for None, and return them."""
@@ -281,6 +283,11 @@ def pixels(levels: Sequence[Sequence[Number]], *, description: str) -> Plot:
 def svg_of(plot: Plot | None, prefix: str) -> str | None:
     """Return the ``<svg>`` element of a plot, None for none."""
     return None if plot is None else plot.svg(prefix)
+
+
+def small_plot(plot: Plot | None, owner: object) -> str:
+    """Return the ``<svg>`` element of a plot in two thirds of its size, for the output of a notebook's cell."""
+    return "" if plot is None else plot.svg(f"daskfs-{id(owner)}", 2 / 3)
 
 
 def objective_curve(before: Sequence[Number], values: Sequence[Number], *, prefix: str, label: str) -> str | None:
@@ -588,7 +595,7 @@ def _line(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
-def _svg(figure: Figure, prefix: str, description: str) -> str:
+def _svg(figure: Figure, prefix: str, description: str, scale: float = 1) -> str:
     """Convert a figure to an ``<svg>`` element for an HTML page.
 
     Ids of definitions get the prefix. Those of groups are dropped, and so are namespaces (not needed), the style sheet
@@ -604,7 +611,7 @@ def _svg(figure: Figure, prefix: str, description: str) -> str:
     # The first definition is the style sheet.
     body = buffer.getvalue().partition("</defs>")[2].rpartition("</svg>")[0]
     body = re.sub(r">\s+<", "><", _TAG.sub(restyled, body)).strip()
-    return _element((figure.bbox.width, figure.bbox.height), 1, description, body)
+    return _element((figure.bbox.width, figure.bbox.height), scale, description, body)
 
 
 def _element(size: tuple[float, float], scale: float, description: str, body: str) -> str:

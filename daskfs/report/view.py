@@ -24,6 +24,7 @@ from daskfs.report.model import (
     Weighting,
 )
 from daskfs.report.plots import (
+    LOG_RANKS,
     Plot,
     along_axis,
     first_features,
@@ -60,7 +61,6 @@ BETTER_SEARCH = {
 
 _METHODS_OPEN = 2
 """Methods up to which all are unfolded; of more, the one of the verdict is."""
-_LOG_RANKS = 200
 _CLASSES_SHOWN = 40
 
 
@@ -255,7 +255,7 @@ def scores_plot(method: Method, n_features: Number) -> Plot | None:
     n_ranks = len(method.curve.get("rank", ())) if n_features is None else n_features
     direction = "elimination" if method.elimination else method.direction
     return score_curve(
-        method.curve, label=method.label or method.method, direction=direction, log_rank=n_ranks > _LOG_RANKS
+        method.curve, label=method.label or method.method, direction=direction, log_rank=n_ranks > LOG_RANKS
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskfs.criteria.consensus import seeing_labels
+from daskfs.criteria.outside import OUTSIDE
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import method_to_json
 from daskfs.errors import InputError, JobError, nearest
@@ -159,9 +160,9 @@ def plan_tests(
         "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
         "worlds": _class_subsets(evaluate, tiles.n_classes),
         "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
-        "ranks_anew": evaluate.ranks_anew,
+        "ranks_anew": evaluate.ranks_anew or any(method.criterion is OUTSIDE for method in methods),
     }
-    if not evaluate.ranks_anew:
+    if not parameters["ranks_anew"]:
         filtered = {} if wanted is None else {"filtered": True}
         return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": chain.columns}, process)
     is_whole = shape.n_samples <= extent.max_samples

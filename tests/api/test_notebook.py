@@ -84,9 +84,24 @@ def test_a_result_is_shown_and_drawn(tmp_path: Path, workers: int) -> None:
     assert "stages in" in progress[0]
     assert "<progress" not in progress[0]
     assert "balanced accuracy" in result[0]
+    assert "<svg" in result[0]
     assert len(plot) == 1
     assert graph == ["<KNNGraph of 1797 rows: 5 neighbors, euclidean, exact>"]
     assert "3 of 64 features selected" in selector[0]
+    assert "<svg" in selector[0]
+
+
+def test_a_call_that_takes_long_has_a_bar_that_ends(tmp_path: Path) -> None:
+    _, long, short = executed(
+        tmp_path,
+        "from sklearn.datasets import load_digits\nfrom daskfs import LaplacianScore\n"
+        "from daskfs.execution import progress\nX = load_digits().data",
+        "progress.CALL_SECONDS = 0\nscores = LaplacianScore().fit(X).scores_",
+        "progress.CALL_SECONDS = 3600\nscores = LaplacianScore().fit(X).scores_",
+    )
+    (bar,) = shown(long, "text/html")
+    assert "stages in" in bar
+    assert not shown(short, "text/html")
 
 
 def test_the_stop_button_and_the_same_cell_again(tmp_path: Path) -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from matplotlib.figure import Figure
+from sklearn.feature_selection import (
+    RFE,
+    SelectFromModel,
+    SelectKBest,
+    SequentialFeatureSelector,
+    VarianceThreshold,
+    chi2,
+)
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.tree import DecisionTreeClassifier
 
 import daskfs
 from daskfs import (
@@ -246,12 +258,66 @@ def test_wrong_arguments_are_named(wrong: dict[str, Any], error: type[Exception]
         evaluate_selectors([FisherScore()], X, y, **{**SHORT, **wrong})
 
 
+OUTSIDE = {
+    "scores": lambda n: SelectKBest(k=n),
+    "ranking": lambda n: RFE(LogisticRegression(), n_features_to_select=n),
+    "coefficients": lambda n: SelectFromModel(LogisticRegression(), max_features=n, threshold=-np.inf),
+    "importances": lambda n: SelectFromModel(DecisionTreeClassifier(random_state=0), max_features=n, threshold=-np.inf),
+    "a getter": lambda n: SelectFromModel(
+        LogisticRegression(), max_features=n, threshold=-np.inf, importance_getter=lambda fitted: fitted.coef_[:1]
+    ),
+    "variances": lambda n: VarianceThreshold(sorted(np.var(data()[0][data()[1] >= 0], axis=0))[-n] * (1 - 1e-9)),
+    "selected": lambda n: SequentialFeatureSelector(LogisticRegression(), n_features_to_select=n, cv=2),
+    "redundancy": lambda n: RedundancyFilter(VarianceScore(), n_features_to_select=n),
+}
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("make", OUTSIDE.values(), ids=OUTSIDE.keys())
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_selectors_of_other_libraries_select_what_they_select(
+    kind: Callable[[np.ndarray], Any], make: Callable[[int], Any], n: int
+) -> None:
+    X, y = data()
+    is_known = y >= 0
+    chosen = [int(i) for i in make(n).fit(kind(X)[is_known], y[is_known]).get_support(indices=True)]
+    found = evaluate_selectors(
+        make(n), kind(X), y, n_selected=n, setting="transductive", informative=chosen, baselines=False
+    )
+    (rate,) = (row["mean"] for row in found.summary.to_pylist() if row["metric"] == "hit_rate" and row["n_selected"])
+    assert len(chosen) == n
+    assert rate == 1
+
+
+@pytest.mark.parametrize("setting", ["inductive", "transductive", "both"])
+def test_a_selector_of_another_library_is_evaluated_as_one_of_the_same_order(setting: str) -> None:
+    X, y = data()
+    pair = {"Fisher": FisherScore(), "F": SelectKBest()}  # F grows with Fisher's score
+    found = evaluate_selectors(pair, X, y, **{**SHORT, "setting": setting, "labels": 4, "consensus": True})
+    of_each = [found.values.filter(pc.field("method") == name).drop(["method"]) for name in [*pair, "Consensus"]]
+    assert of_each[0].num_rows > 0
+    assert of_each[0].equals(of_each[1])
+    assert of_each[0].equals(of_each[2])
+    axes = Figure().subplots()
+    assert found.plot(axes) is axes
+    assert "<svg" in found._repr_html_()
+
+
+def test_a_selector_that_refuses_its_rows_is_told() -> None:
+    X, y = data()
+    found = evaluate_selectors([SelectKBest(chi2), FisherScore()], X, y, **SHORT)
+    assert [one for one in found.warnings if "rankings failed: SelectKBest failed: Input X must be non-negative" in one]
+    with pytest.raises(JobError, match="unknown method 'OutsideSelector'"):
+        make_job({"data": {"source": "sklearn:iris"}, "methods": ["OutsideSelector"], "output": {"path": "a"}})
+
+
 def test_wrong_selectors_and_data_are_named() -> None:
     X, y = data()
-    with pytest.raises(TypeError, match="RedundancyFilter cannot be evaluated here"):
-        evaluate_selectors([RedundancyFilter(FisherScore())], X, y)
-    with pytest.raises(TypeError, match="RedundancyFilter cannot be evaluated here"):
-        evaluate_selectors(RedundancyFilter(FisherScore()), X, y)
+    for one in (Ridge(), [FisherScore(), Ridge()], {"ridge": Ridge()}):
+        with pytest.raises(TypeError, match="Ridge is no feature selector"):
+            evaluate_selectors(one, X, y)
+    with pytest.raises(InputError, match="only selectors of daskfs take it: leave it out, or SelectKBest"):
+        evaluate_selectors([FisherScore(), SelectKBest()], X, y, sample_weight=np.ones(N_SAMPLES))
     with pytest.raises(InputError, match="selectors is empty"):
         evaluate_selectors([], X, y)
     with pytest.raises(JobError, match="two selectors are called 'FisherScore'"):

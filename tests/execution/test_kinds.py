@@ -15,7 +15,8 @@ from daskfs.criteria import slab
 from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.execution.pool import Pool
-from daskfs.execution.submission import ignore_unit, run_stages
+from daskfs.execution.progress import Silent
+from daskfs.execution.submission import run_stages
 from daskfs.plan.chain import with_weights
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, held_from, total
 from daskfs.stages.kind import StageKind, all_kinds, kind_of
@@ -74,7 +75,7 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
     stages = with_fingerprints([stage], "")
     context.store.write_json("plan.json", Plan(str(tmp_path), stages, "identity").to_json())
     create_arrays(context, stages)
-    run_stages(context, stages, Pool(), "identity", ignore_unit)
+    run_stages(context, stages, Pool(), "identity", Silent().unit_done)
     assert context.store.open("table")[...].tolist() == [[1, 1], [2, 2], [3, 3]]
 
 

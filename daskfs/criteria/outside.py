@@ -1,0 +1,121 @@
+"""Selectors of other libraries: ranked only within an evaluation from Python, whose process holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.criteria.registry import Criterion, Method, Parameters
+from daskfs.criteria.statistics import Need, Statistics
+from daskfs.errors import InputError
+from daskfs.kernels.labels import Labels
+
+_HELD: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The selectors by the number that their methods carry: units run in the process that was given them."""
+
+
+class OutsideParameters(Parameters):
+    """Number of a selector that this process holds."""
+
+    number: int
+
+
+def outside_needs(parameters: OutsideParameters) -> tuple[Need, ...]:
+    """Return no needs: the selector reads the rows itself."""
+    del parameters
+    return ()
+
+
+def outside_fields(statistics: Statistics, parameters: OutsideParameters) -> Mapping[str, np.ndarray]:
+    """Return no fields of X."""
+    del statistics, parameters
+    return {}
+
+
+OUTSIDE = Criterion(
+    name="OutsideSelector",
+    summary="ranking of a selector of scikit-learn or another library, large is good",
+    citation="",
+    direction="descending",
+    fields=("score",),
+    parameters=OutsideParameters,
+    statistics=outside_needs,
+    score=outside_fields,
+    reason="not ranked by the selector",
+    needs_labels=True,
+    is_joint=True,
+)
+
+
+def outside_method(selector: Any, label: str) -> Method:
+    """Return a method that fits a selector; it ranks while the selector exists, in this process."""
+    _HELD[id(selector)] = selector
+    return Method(label, OUTSIDE, OutsideParameters(number=id(selector)))
+
+
+def outside_table(method: Method, X: np.ndarray | sp.csr_matrix, labels: Labels) -> np.ndarray:
+    """Fit a clone of the selector to the labeled rows and return its scores.
+
+    Parameters
+    ----------
+    method
+        Method of :func:`outside_method`.
+    X
+        Rows, shape (n_samples, n_features), dense or CSR.
+    labels
+        Labels of the rows.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (1, n_features), float64, large is good, NaN for features that the selector does not rank.
+
+    Raises
+    ------
+    InputError
+        If the selector refuses the rows.
+    """
+    from sklearn.base import clone
+
+    assert isinstance(method.parameters, OutsideParameters)
+    selector = clone(_HELD[method.parameters.number])
+    if {"n_features_to_select", "step"} <= selector.get_params(deep=False).keys():
+        selector.set_params(n_features_to_select=1)  # RFE ranks only the features that it removes
+    rows = np.flatnonzero(labels.is_labeled)
+    try:
+        selector.fit(X[rows], labels.values[rows])
+    except ValueError as error:
+        msg = f"{method.label} failed: {error}"
+        raise InputError(msg) from error
+    return scores_of(selector)[np.newaxis]
+
+
+def scores_of(selector: Any) -> np.ndarray:
+    """Return scores of the features from a fitted selector, shape (n_features,), float64, large is good.
+
+    These are its ranking, else its scores, the importances of its estimator, or the variances; of a selector with none
+    of them 1 for the selected features. NaN marks features without.
+    """
+    if hasattr(selector, "ranking_"):
+        return -np.asarray(selector.ranking_, dtype=np.float64)
+    if hasattr(selector, "scores_"):
+        return np.asarray(selector.scores_, dtype=np.float64)
+    if hasattr(selector, "importance_getter"):
+        return _importances(selector)
+    if hasattr(selector, "variances_"):
+        return np.asarray(selector.variances_, dtype=np.float64)
+    return np.where(selector.get_support(), 1.0, np.nan)
+
+
+def _importances(selector: Any) -> np.ndarray:
+    """Return the importances by which ``SelectFromModel`` selects: of several rows of coefficients their norm."""
+    getter, fitted = selector.importance_getter, selector.estimator_
+    if getter == "auto":
+        getter = "coef_" if hasattr(fitted, "coef_") else "feature_importances_"
+    found = np.asarray((getter if callable(getter) else attrgetter(getter))(fitted), dtype=np.float64)
+    return np.abs(found) if found.ndim == 1 else np.linalg.norm(found, axis=0, ord=selector.norm_order)
