@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
-from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.registry import Criterion, Parameters, Significance, TestedParameters
 from daskfs.criteria.statistics import (
     Need,
     NeedClassMoments,
@@ -71,25 +71,55 @@ def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
     return np.where((means == means[0]).all(axis=0), 0.0, between), within
 
 
+def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
+    """Return the p-values of F, the ratio of the mean squares between and within classes, (width,), float64.
+
+    NaN for a constant feature, and without more rows than classes or without two classes.
+    """
+    from scipy.stats import f
+
+    between, within = scatters(moments)
+    present = moments.counts[moments.counts > 0]
+    of_classes, of_rows = present.size - 1, present.sum() - present.size
+    found = np.full(between.shape, np.nan)
+    if of_classes < 1 or of_rows < 1:
+        return found
+    varies = between + within > 0
+    ratio = np.full(found.shape, np.inf)
+    np.divide(between * of_rows, within * of_classes, out=ratio, where=within > 0)
+    found[varies] = f.sf(ratio[varies], of_classes, of_rows)
+    return found
+
+
+def _fisher_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
+    moments = statistics[fisher_needs(parameters)[0]]
+    assert isinstance(moments, ClassMoments)
+    return variance_ratio_pvalues(moments)
+
+
 # -------------------------------------------------------------------------------------------------- Pearson correlation
 ROUND_OFF = 1e-12
 """Relative difference below which correlations are equal."""
 
 
-class PearsonParameters(Parameters):
-    """Parameters of PearsonScore; `task` is set from the data."""
+class TaskParameters(Parameters):
+    """Parameters of criteria for either task; `task` is set from the data."""
 
     task: Task = "regression"
 
 
-def pearson_needs(parameters: PearsonParameters) -> tuple[Need]:
+class PearsonParameters(TestedParameters, TaskParameters):
+    """Parameters of PearsonScore."""
+
+
+def pearson_needs(parameters: TaskParameters) -> tuple[Need]:
     """Return the moments over labeled rows that the task needs."""
     if parameters.task == "classification":
         return (NeedClassMoments(parameters.score_scaling),)
     return (NeedTargetMoments(parameters.score_scaling),)
 
 
-def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Mapping[str, np.ndarray]:
+def pearson_fields(statistics: Statistics, parameters: TaskParameters) -> Mapping[str, np.ndarray]:
     """Return the correlation over labeled rows and its absolute value, each (width,), float64.
 
     With classes, the largest correlation with a one-against-the-rest indicator. NaN where the feature is constant on
@@ -110,6 +140,30 @@ def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Map
     best = by_class.shape[0] - 1 - np.argmax(is_largest[::-1], axis=0)
     correlation = np.take_along_axis(by_class, best[None, :], axis=0)[0]
     return {"score": np.abs(correlation), "correlation": correlation, "class_code": best.astype(np.float64)}
+
+
+def _pearson_pvalues(statistics: Statistics, parameters: PearsonParameters) -> np.ndarray:
+    """Return the p-values of Student's t with n - 2 degrees of freedom, (width,), float64.
+
+    With more than two classes, the largest of several correlations is tested: its p-value times the number of classes
+    (Bonferroni), at most 1.
+    """
+    from scipy.stats import t
+
+    moments = statistics[pearson_needs(parameters)[0]]
+    assert isinstance(moments, ClassMoments | TargetMoments)
+    size, n_compared = pearson_fields(statistics, parameters)["score"], 1
+    if isinstance(moments, ClassMoments):
+        n_rows, n_classes = int(moments.counts.sum()), int(np.count_nonzero(moments.counts))
+        n_compared = n_classes if n_classes > 2 else 1
+    else:
+        n_rows = int(moments.count)
+    if n_rows < 3:
+        return np.full(size.shape, np.nan)
+    rest = 1 - size**2
+    ratio = np.where(np.isnan(size), np.nan, np.inf)
+    np.divide(size * np.sqrt(n_rows - 2), np.sqrt(np.abs(rest)), out=ratio, where=rest > 0)
+    return np.minimum(2 * t.sf(ratio, n_rows - 2) * n_compared, 1.0)
 
 
 def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
@@ -147,8 +201,31 @@ def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping
     return {"score": found.distance, "threshold": found.threshold}
 
 
+def _kolmogorov_needs(parameters: Parameters) -> tuple[Need, ...]:
+    return (NeedClassMoments(parameters.score_scaling),)
+
+
+def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
+    """Return the p-values of the two-sample distance, (width,), float64, for the largest of all pairs of classes.
+
+    The distance of each pair is compared with the asymptotic distribution at n_a n_b / (n_a + n_b); the largest one is
+    at most as likely as all pairs together (Bonferroni). Values that repeat make the p-values too large, not too small.
+    """
+    from scipy.stats import kstwo
+
+    found, moments = statistics[kolmogorov_needs(parameters)[0]], statistics[_kolmogorov_needs(parameters)[0]]
+    assert isinstance(found, Distributions)
+    assert isinstance(moments, ClassMoments)
+    counts = moments.counts[moments.counts > 0]
+    first, second = np.triu_indices(counts.size, 1)
+    total = np.zeros(found.distance.shape)
+    for effective in counts[first] * counts[second] / (counts[first] + counts[second]):
+        total += kstwo.sf(found.distance, max(1, round(float(effective))))
+    return np.minimum(np.where(np.isnan(found.distance), np.nan, total), 1.0)
+
+
 # ----------------------------------------------------------------------------------------------------- information gain
-class InformationParameters(Parameters):
+class InformationParameters(TestedParameters):
     """Parameters of InformationGainScore.
 
     `n_bins` is the number of bins of equal frequency; equal values share a bin, so fewer may be in use.
@@ -182,6 +259,22 @@ def information_fields(statistics: Statistics, parameters: InformationParameters
     }
 
 
+def _information_needs(parameters: InformationParameters) -> tuple[Need, ...]:
+    return (NeedClassMoments(parameters.score_scaling),)
+
+
+def _information_pvalues(statistics: Statistics, parameters: InformationParameters) -> np.ndarray:
+    """Return the p-values of the G test, (width,), float64: 2 l ln 2 times the gain is asymptotically chi-squared."""
+    from scipy.stats import chi2
+
+    fields, moments = information_fields(statistics, parameters), statistics[_information_needs(parameters)[0]]
+    assert isinstance(moments, ClassMoments)
+    n_classes = int(np.count_nonzero(moments.counts))
+    freedom = (fields["bins_in_use"] - 1) * (n_classes - 1)
+    ratio = 2 * moments.counts.sum() * np.log(2) * fields["score"]
+    return np.where(freedom > 0, chi2.sf(ratio, np.maximum(freedom, 1)), np.nan)
+
+
 # --------------------------------------------------------------------------------------------------- registry entries
 CRITERIA = (
     Criterion(
@@ -200,9 +293,10 @@ CRITERIA = (
         citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 4 (Fisher 1936)",
         direction="descending",
         fields=("score", "between", "within"),
-        parameters=Parameters,
+        parameters=TestedParameters,
         statistics=fisher_needs,
         score=fisher_fields,
+        significance=Significance(fisher_needs, _fisher_pvalues),
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),
@@ -219,6 +313,7 @@ CRITERIA = (
         parameters=PearsonParameters,
         statistics=pearson_needs,
         score=pearson_fields,
+        significance=Significance(pearson_needs, _pearson_pvalues),
         reason="constant on the labeled rows",
         needs_labels=True,
     ),
@@ -228,9 +323,10 @@ CRITERIA = (
         citation="He, Cai and Niyogi (2005), NIPS 18, section 1 (Kolmogorov 1933, Smirnov 1939)",
         direction="descending",
         fields=("score", "threshold"),
-        parameters=Parameters,
+        parameters=TestedParameters,
         statistics=kolmogorov_needs,
         score=kolmogorov_fields,
+        significance=Significance(_kolmogorov_needs, _kolmogorov_pvalues),
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),
@@ -245,6 +341,7 @@ CRITERIA = (
         parameters=InformationParameters,
         statistics=information_needs,
         score=information_fields,
+        significance=Significance(_information_needs, _information_pvalues),
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),

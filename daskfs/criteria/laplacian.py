@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
-from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.ratio_test import RatioTest, tested_half
+from daskfs.criteria.registry import Criterion, Parameters, TestedParameters
 from daskfs.criteria.scaling_field import GraphScalingChoice
-from daskfs.criteria.statistics import GraphForms, NeedGraphForms, Statistics
+from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedInvariants, Statistics
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
@@ -31,13 +32,15 @@ class GraphChoice(BaseModel):
 class NeighborParameters(Parameters):
     """Parameters of every criterion on neighbor lists over X.
 
-    `graph` is "given" for a precomputed matrix of weights, and "none" when there is no edge to weigh.
+    `graph` is "given" for a precomputed matrix of weights, and "none" when there is no edge to weigh. `foreign_graph`
+    says that the graph is of other data than X.
     """
 
     n_neighbors: PositiveInt = 5
     metric: Metric = "euclidean"
     graph_scaling: GraphScalingChoice = None
     graph: Literal["neighbors", "given", "none"] = Field(default="neighbors", exclude=True)
+    foreign_graph: bool = False
 
     @property
     def spec(self) -> GraphSpec:
@@ -48,6 +51,23 @@ class NeighborParameters(Parameters):
         """Return the lists over X, if `graph` is "neighbors"."""
         del n_samples
         return {self.spec.name: (self.spec, self.n_neighbors)} if self.graph == "neighbors" else {}
+
+
+class TestedNeighbors(TestedParameters, NeighborParameters):
+    """Parameters of criteria on neighbor lists over X that can test every feature."""
+
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the lists over X, and those over each half of it that a test needs."""
+        specs = [self.spec.of_half(half) for half in self.halves if half is not None]
+        return {**super().lists(n_samples), **{spec.name: (spec, self.n_neighbors) for spec in specs}}
+
+    @property
+    def halves(self) -> tuple[int, int] | tuple[None]:
+        """Halves of the features whose graphs the features of the other half are tested on; None for the graph itself.
+
+        The test needs a graph that the tested feature has not made.
+        """
+        return (0, 1) if self.significance and self.graph == "neighbors" and not self.foreign_graph else (None,)
 
 
 class GraphParameters(GraphChoice, NeighborParameters):
@@ -63,9 +83,18 @@ class GraphParameters(GraphChoice, NeighborParameters):
     @property
     def weighting(self) -> Weighting:
         """The weighted graph these parameters ask for."""
+        return self.weighting_of(None)
+
+    def weighting_of(self, half: int | None) -> Weighting:
+        """Return the same by one half of the features."""
         if self.graph == "given":  # weights are precomputed: one weighting for all methods
             return Weighting("given", 0, "binary", "mean", self.self_loops)
-        return Weighting(self.spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
+        spec = self.spec if half is None else self.spec.of_half(half)
+        return Weighting(spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
+
+
+class LaplacianParameters(TestedNeighbors, GraphParameters):
+    """Parameters of LaplacianScore."""
 
 
 def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:
@@ -89,6 +118,19 @@ def quotient(forms: GraphForms) -> np.ndarray:
     return score
 
 
+def _forms(parameters: LaplacianParameters, half: int | None) -> tuple[NeedGraphForms]:
+    return (NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half)),)
+
+
+def _ratio(statistics: Statistics, parameters: LaplacianParameters, half: int | None) -> np.ndarray:
+    forms = statistics[_forms(parameters, half)[0]]
+    assert isinstance(forms, GraphForms)
+    return quotient(forms)
+
+
+TEST = RatioTest(
+    lambda parameters, half: NeedInvariants(parameters.weighting_of(half)), _forms, _ratio, small_is_good=True
+)
 CRITERIA = (
     Criterion(
         name="LaplacianScore",
@@ -98,10 +140,11 @@ CRITERIA = (
         citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 1",
         direction="ascending",
         fields=("score", "numerator", "denominator"),
-        parameters=GraphParameters,
+        parameters=LaplacianParameters,
         statistics=_statistics,
         score=laplacian_fields,
         reason="constant on the rows that have an edge",
         uses_graph=True,
+        significance=TEST.significance,
     ),
 )

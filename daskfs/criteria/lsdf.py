@@ -8,14 +8,15 @@ import numpy as np
 from pydantic import PositiveInt
 
 from daskfs.criteria.filters import scatters
-from daskfs.criteria.laplacian import NeighborParameters
+from daskfs.criteria.laplacian import TestedNeighbors
+from daskfs.criteria.ratio_test import RatioTest, tested_half
 from daskfs.criteria.registry import Criterion, PositiveNumber
-from daskfs.criteria.statistics import GraphForms, NeedClassMoments, NeedGraphForms, Statistics
+from daskfs.criteria.statistics import GraphForms, NeedClassMoments, NeedGraphForms, NeedInvariants, Statistics
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.statistics.moments import ClassMoments
 
 
-class LSDFParameters(NeighborParameters):
+class LSDFParameters(TestedNeighbors):
     """Parameters of LSDF. `graph` is "none" if no row is unlabeled, so that no edge counts."""
 
     n_neighbors: PositiveInt = 10
@@ -24,28 +25,36 @@ class LSDFParameters(NeighborParameters):
     @property
     def weighting(self) -> Weighting:
         """Edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms."""
+        return self.weighting_of(None)
+
+    def weighting_of(self, half: int | None) -> Weighting:
+        """Return the same by one half of the features."""
         if self.graph == "given":
             return Weighting("given", 0, "binary", labeled_factor=0.0)
-        return Weighting(self.spec.name, self.n_neighbors, "binary", labeled_factor=0.0)
+        spec = self.spec if half is None else self.spec.of_half(half)
+        return Weighting(spec.name, self.n_neighbors, "binary", labeled_factor=0.0)
 
 
 def _classes(parameters: LSDFParameters) -> NeedClassMoments:
     return NeedClassMoments(parameters.score_scaling)
 
 
-def _edges(parameters: LSDFParameters) -> NeedGraphForms:
-    return NeedGraphForms(parameters.score_scaling, parameters.weighting)
+def _edges(parameters: LSDFParameters, half: int | None) -> NeedGraphForms:
+    return NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half))
 
 
-def _statistics(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
+def _statistics(parameters: LSDFParameters, half: int | None = None) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
     classes = _classes(parameters)
-    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters))
+    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters, half))
 
 
-def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[str, np.ndarray]:
+def lsdf_fields(
+    statistics: Statistics, parameters: LSDFParameters, half: int | None = None
+) -> Mapping[str, np.ndarray]:
     """Return f'L_b f over f'L_w f, and both, each (width,), float64, without a sum over pairs of labeled rows.
 
-    NaN where both are 0, as for a constant feature; +inf where only the second is.
+    NaN where both are 0, as for a constant feature; +inf where only the second is. Edges are those of X, or of one half
+    of its features.
 
     Notes
     -----
@@ -60,7 +69,7 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
     within = parameters.same_class_weight * (counts * m2).sum(axis=0)
     if parameters.graph != "none":
-        forms = statistics[_edges(parameters)]
+        forms = statistics[_edges(parameters, half)]
         assert isinstance(forms, GraphForms)
         within = within + forms.numerator
     score = np.full(between.shape, np.nan)
@@ -69,6 +78,21 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     return {"score": score, "between": between, "within": within}
 
 
+def _n_contrasts(statistics: Statistics, parameters: LSDFParameters) -> int:
+    moments = statistics[_classes(parameters)]
+    assert isinstance(moments, ClassMoments)
+    return max(int(np.count_nonzero(moments.counts)) - 1, 1)
+
+
+TEST = RatioTest(
+    lambda parameters, half: NeedInvariants(
+        None if parameters.graph == "none" else parameters.weighting_of(half), parameters.same_class_weight
+    ),
+    _statistics,
+    lambda statistics, parameters, half: lsdf_fields(statistics, parameters, half)["score"],
+    small_is_good=False,
+    n_contrasts=_n_contrasts,
+)
 CRITERIA = (
     Criterion(
         name="LSDF",
@@ -85,5 +109,6 @@ CRITERIA = (
         needs_labels=True,
         tasks=("classification",),
         uses_graph=True,
+        significance=TEST.significance,
     ),
 )

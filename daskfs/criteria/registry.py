@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
@@ -20,7 +20,13 @@ from daskfs.kernels.aggregate import shared_ranks
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.order import Direction, rank_order
 
+if TYPE_CHECKING:
+    from daskfs.store.context import Context
+
+PVALUE = "pvalue"
+"""Last field of a method that tests its features."""
 FILLED_IN = {
+    "foreign_graph": "it follows from graph.use_rep and graph.precomputed",
     "task": "it follows from the labels, or from data.task",
     "graph": "it is built from the data, or graph.precomputed names one",
 }
@@ -76,6 +82,41 @@ class Parameters(Keys):
         return self
 
 
+class TestedParameters(Parameters):
+    """Parameters of methods that can test every feature."""
+
+    significance: bool = False
+
+
+@dataclass(frozen=True)
+class Significance:
+    """Test of single features by a criterion.
+
+    Attributes
+    ----------
+    needs
+        Function of the parameters that names the statistics needed in addition to those of the score.
+    pvalues
+        Function of statistics and parameters; returns the probability of a score at least as good for a feature that
+        has nothing to do with the labels or the graph, (width,), float64, NaN for an excluded feature; with `permutes`
+        also a mask of those in doubt.
+    permutes
+        Permutation test of the features in doubt; None if there are none.
+    """
+
+    needs: Callable[[Any], tuple[Need, ...]]
+    pvalues: Callable[[Statistics, Any], Any]
+    permutes: Permutes | None = None
+
+
+class Permutes(Protocol):
+    """Permutation test of some features."""
+
+    def permuted(self, context: Context, parameters: Any, numbers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the p-values of features with these numbers and values, shape (width,), float64."""
+        ...
+
+
 @dataclass(frozen=True)
 class Criterion:
     """Entry of the registry.
@@ -107,6 +148,10 @@ class Criterion:
         Whether every pair of features is compared, in time quadratic in their number.
     combines
         Whether rankings of other methods are combined, instead of X scored.
+    significance
+        Test of single features; None if no distribution of the score is known.
+    untested
+        Why features have no p-value.
     """
 
     name: str
@@ -130,6 +175,8 @@ class Criterion:
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
     row_bytes: int = 0
+    significance: Significance | None = None
+    untested: str = "the distribution of its score under chance is not known"
 
     families: ClassVar[tuple[str, ...]] = (
         "filters",
@@ -158,14 +205,46 @@ class Method:
     @property
     def needs(self) -> tuple[Need, ...]:
         """Statistics that the criterion needs."""
-        return self.criterion.statistics(self.parameters)
+        return (*self.criterion.statistics(self.parameters), *(self.test.needs(self.parameters) if self.test else ()))
+
+    @property
+    def test(self) -> Significance | None:
+        """Test of single features; None if it is not asked for, or there is none."""
+        is_asked = isinstance(self.parameters, TestedParameters) and self.parameters.significance
+        return self.criterion.significance if is_asked and not self.combined else None
+
+    @property
+    def untested(self) -> str:
+        """Why features have no p-value though these are asked for; empty if they have."""
+        if self.test is not None:
+            return ""
+        return "ranks of batches are combined" if self.criterion.significance else self.criterion.untested
+
+    def score(self, statistics: Statistics) -> tuple[Mapping[str, np.ndarray], np.ndarray | None]:
+        """Return the fields of a panel by name, each (width,), float64, and a mask of p-values in doubt or None."""
+        fields, test = self.criterion.score(statistics, self.parameters), self.test
+        if test is None:
+            return fields, None
+        found = test.pvalues(statistics, self.parameters)
+        pvalues, in_doubt = (found, None) if test.permutes is None else found
+        return {**fields, PVALUE: pvalues}, in_doubt
+
+    def without_tests(self) -> Method:
+        """Return the method without p-values."""
+        if self.test is None:
+            return self
+        return replace(self, parameters=self.parameters.model_copy(update={"significance": False}))
+
+    def pvalues(self, table: np.ndarray) -> np.ndarray | None:
+        """Return the p-values of a table, shape (n_features,), float64, NaN for none; None if nothing is tested."""
+        return table[self.fields.index(PVALUE)] if PVALUE in self.fields else None
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of the rows of the method's table."""
         if self.combined:
             return COMBINED_FIELDS
-        return (*self.criterion.fields, *self.parameters.more_fields())
+        return (*self.criterion.fields, *self.parameters.more_fields(), *([PVALUE] if self.test else []))
 
     @property
     def slab_fields(self) -> tuple[str, ...]:
@@ -270,7 +349,7 @@ def of_representation(method: Method) -> Method:
 
     Methods that search no neighbors are unchanged.
     """
-    settled: dict[str, Any] = {"graph_scaling": None, "rebuild_graph": False}
+    settled: dict[str, Any] = {"graph_scaling": None, "rebuild_graph": False, "foreign_graph": True}
     if getattr(method.parameters, "laplacian", False):
         settled["large_n"] = "exact"  # landmarks have a graph of their own
     own = {key: value for key, value in settled.items() if key in type(method.parameters).model_fields}

@@ -90,5 +90,6 @@ CRITERIA = (
         needs_labels=True,
         tasks=("regression",),
         uses_graph=True,
+        untested="its score is a product of two ratios",
     ),
 )

@@ -16,16 +16,21 @@ import numpy as np
 
 from daskfs.criteria.laplacian_forms import graph_forms
 from daskfs.criteria.pairwise_missing import Group, ObservedRows, Panel, cut_panels
-from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.registry import PVALUE, Method, make_method
 from daskfs.criteria.statistics import (
+    NO_FORMS,
     GraphForms,
     Need,
     NeedDistributions,
     NeedGraphForms,
+    NeedHalves,
+    NeedInvariants,
     NeedMoments,
     NeedNumbers,
     NeedOfLabels,
+    NeedOfStore,
     NeedSignTable,
+    NeedTails,
     distribution_statistics,
     panel_statistic,
     sign_table,
@@ -35,11 +40,13 @@ from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel.backend import Passes, passes_for
 from daskfs.kernels.statistics.moments import Moments, column_moments
+from daskfs.kernels.statistics.permutation import RatioInvariants
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import PANEL_WIDTH, Shape
+from daskfs.store.store import Store
+from daskfs.store.tiles import PANEL_WIDTH, Shape, Tiles
 from daskfs.tiles.shapes import conversion_cost, tile_cost
 
 STATISTICS_BYTES = 1024
@@ -78,7 +85,9 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     weights = context.weights()
     tiles = context.tiles.as_counted()
     panels = cut_panels(tiles, columns.start, columns.stop, labels, weights)
-    needs = list(dict.fromkeys(need for method in methods for need in method.needs))
+    every = list(dict.fromkeys(need for method in methods for need in method.needs))
+    _add_stored(context.store, [need for need in every if isinstance(need, NeedOfStore)], panels)
+    needs: list[Need] = [need for need in every if not isinstance(need, NeedOfStore)]
     for scaling in dict.fromkeys(need.scaling for need in needs):
         scaled = tiles.scaled_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
         passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
@@ -98,7 +107,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
             own = panel.numbers[group.columns] - columns.start
             for method in methods:
                 if group.serves(method.criterion):
-                    fields = method.criterion.score(group.statistics, method.parameters)
+                    fields = _fields(context, tiles, method, panel, group)
                     for row, name in zip(tables[method.label], method.slab_fields, strict=True):
                         if name in fields:
                             row[own] = fields[name]
@@ -111,6 +120,37 @@ def slab_table(method: Method) -> str:
     return (layout.UNFINISHED if method.finish else layout.SCORES).format(method.label)
 
 
+def _fields(context: Context, tiles: Tiles, method: Method, panel: Panel, group: Group) -> Mapping[str, np.ndarray]:
+    """Return the fields of the columns of a group by name; p-values in doubt are found by permutation."""
+    fields, in_doubt = method.score(group.statistics)
+    if in_doubt is not None and in_doubt.any():
+        fields[PVALUE][in_doubt] = _permuted(context, tiles, method, panel, np.flatnonzero(in_doubt))
+    return fields
+
+
+def _permuted(context: Context, tiles: Tiles, method: Method, panel: Panel, columns: np.ndarray) -> np.ndarray:
+    """Return the p-values by permutation of some columns of a panel, given by index, int64."""
+    assert method.test is not None
+    assert method.test.permutes is not None
+    numbers, values = panel.numbers[columns], np.ascontiguousarray(panel.values[:, columns])
+    (scaled,) = tiles.scaled_panels([values], [numbers], method.parameters.score_scaling)
+    return method.test.permutes.permuted(context, method.parameters, numbers, scaled)
+
+
+def _add_stored(store: Store, needs: Sequence[NeedInvariants | NeedHalves], panels: Sequence[Panel]) -> None:
+    """Add what stages before have stored: invariants of graphs, and the halves of the features."""
+    for need in needs:
+        if isinstance(need, NeedInvariants):
+            invariants = RatioInvariants.from_json(store.need_json(layout.INVARIANTS.format(need.key)))
+        else:
+            halves = store.open(layout.HALVES)[...]
+        for panel in panels:
+            for group in panel.groups:
+                group.statistics[need] = (
+                    invariants if isinstance(need, NeedInvariants) else halves[panel.numbers[group.columns]]
+                )
+
+
 def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: ObservedRows, passes: Passes) -> None:
     """Add the statistics of panel and labels; without those of labels if no row that counts has one."""
     if not group.counts:
@@ -121,7 +161,7 @@ def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Observe
     for need in needs:
         if isinstance(need, NeedNumbers):
             found[need] = panel.numbers[group.columns]
-        elif isinstance(need, NeedMoments) or (
+        elif isinstance(need, NeedMoments | NeedTails) or (
             isinstance(need, NeedOfLabels) and need not in sorts and group.known.size
         ):
             found[need] = panel_statistic(need, seen.values, seen.labels, seen.weights, passes)
@@ -130,9 +170,39 @@ def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Observe
 def _add_graph_forms(
     context: Context, needs: list[NeedGraphForms], panels: list[Panel], scaled: list[np.ndarray], passes: Passes
 ) -> None:
-    """Add the graph forms, streaming each graph once for all its weightings, over all panels."""
-    if not needs:
-        return
+    """Add the graph forms, streaming each graph once for all its weightings, over all panels.
+
+    Forms of one half of the features read copies of their columns, and are NaN for the others.
+    """
+    for half in dict.fromkeys(need.half for need in needs):
+        own = [need for need in needs if need.half == half]
+        if half is None:
+            _add_forms(context, own, panels, scaled, passes)
+            continue
+        halves = context.store.open(layout.HALVES)[...]
+        for need in own:
+            for panel in panels:
+                panel.groups[0].statistics[need] = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))
+        chosen = [np.flatnonzero(halves[panel.numbers] == half) for panel in panels]
+        parts = [part for part in zip(panels, scaled, chosen, strict=True) if part[2].size]
+        if not parts:
+            continue
+        copies = [np.ascontiguousarray(values[:, columns]) for _, values, columns in parts]
+        moments = [column_moments(values, None, passes) for values in copies]
+        forms = graph_forms(context, [need.weighting for need in own], copies, moments, passes)
+        for need, found in zip(own, forms, strict=True):
+            for (panel, _, columns), form in zip(parts, found, strict=True):
+                panel.groups[0].statistics[need] = form.among(panel.numbers.size, columns)
+
+
+def _add_forms(
+    context: Context,
+    needs: Sequence[NeedGraphForms],
+    panels: Sequence[Panel],
+    scaled: Sequence[np.ndarray],
+    passes: Passes,
+) -> None:
+    """Add the graph forms of all columns."""
     of_all = NeedMoments(needs[0].scaling)
     moments = []
     unweighted = context.weights() is None

@@ -27,6 +27,7 @@ from daskfs.kernels.statistics.moments import (
     target_moments,
 )
 from daskfs.kernels.statistics.mutual_information import cut_point
+from daskfs.kernels.statistics.permutation import RatioInvariants, Tails, column_tails
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,17 @@ class GraphForms:
         rest = (self.numerator, self.denominator, self.mean, self.is_constant)
         numerator, denominator, mean, is_constant = (values[columns] for values in rest)
         return GraphForms(numerator, denominator, mean, is_constant, volume)
+
+    def among(self, width: int, columns: np.ndarray) -> GraphForms:
+        """Return the forms of a panel of `width` columns, of which these are at some indices, int64; NaN elsewhere."""
+        found, is_constant = np.full((3, width), np.nan), np.ones(width, bool)
+        found[:, columns] = self.numerator, self.denominator, self.mean
+        is_constant[columns] = self.is_constant
+        return GraphForms(found[0], found[1], found[2], is_constant, self.volume)
+
+
+NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty(0), np.empty(0, bool), 0.0)
+"""Forms of no column."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +108,11 @@ class NeedDistributions:
 
 @dataclass(frozen=True)
 class NeedGraphForms:
-    """Quadratic forms of one weighted graph."""
+    """Quadratic forms of one weighted graph; of the features of one half only if `half` is not None, else NaN."""
 
     scaling: Scaling | None
     weighting: Weighting
+    half: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,9 +135,55 @@ class NeedNumbers:
     scaling: None = None
 
 
+@dataclass(frozen=True)
+class NeedTails:
+    """Central moments of higher order, over all rows or over those with a label."""
+
+    scaling: Scaling | None
+    of_labeled: bool = False
+
+
+@dataclass(frozen=True)
+class NeedInvariants:
+    """Invariants of the matrices of a ratio of quadratic forms; see :mod:`daskfs.criteria.invariants`.
+
+    `same_class_weight` is that of the forms of :class:`LSDF`, whose `weighting` is None without edges; None for the
+    forms of a Laplacian.
+    """
+
+    weighting: Weighting | None
+    same_class_weight: float | None = None
+    scaling: None = None
+
+    @property
+    def key(self) -> str:
+        """Short text that is safe as a store key."""
+        of_edges = "classes" if self.weighting is None else self.weighting.key
+        return of_edges if self.same_class_weight is None else f"{of_edges}-{self.same_class_weight!r}"
+
+
+@dataclass(frozen=True)
+class NeedHalves:
+    """Half of the features that each of the panel's columns belongs to, 0 or 1, shape (width,), uint8."""
+
+    scaling: None = None
+
+
+NeedOfStore = NeedInvariants | NeedHalves
+"""Needs that stages before have stored."""
 NeedOfLabels = NeedClassMoments | NeedTargetMoments | NeedDistributions
-Need = NeedMoments | NeedOfLabels | NeedGraphForms | NeedSignTable | NeedNumbers
-Statistic = Moments | ClassMoments | TargetMoments | Distributions | GraphForms | SignTable | np.ndarray
+Need = NeedMoments | NeedOfLabels | NeedTails | NeedGraphForms | NeedSignTable | NeedNumbers | NeedOfStore
+Statistic = (
+    Moments
+    | ClassMoments
+    | TargetMoments
+    | Distributions
+    | Tails
+    | GraphForms
+    | SignTable
+    | RatioInvariants
+    | np.ndarray
+)
 Statistics = Mapping[Need, Statistic]
 
 
@@ -136,8 +195,8 @@ def panel_statistic(
     Parameters
     ----------
     need
-        :class:`NeedMoments` or one of :data:`NeedOfLabels`. Graph forms of all panels of a slab are computed together,
-        in one stream of the graph.
+        :class:`NeedMoments`, :class:`NeedTails` or one of :data:`NeedOfLabels`. Graph forms of all panels of a slab are
+        computed together, in one stream of the graph.
     F
         Panel, shape (n_samples, width).
     labels
@@ -149,6 +208,12 @@ def panel_statistic(
     """
     if isinstance(need, NeedMoments):
         return column_moments(F, weights, passes)
+    if isinstance(need, NeedTails):
+        rows = None
+        if need.of_labeled:
+            assert labels is not None
+            rows = np.flatnonzero(labels.is_labeled)
+        return column_tails(F, column_moments(F, None, passes, rows), rows)
     assert labels is not None
     if isinstance(need, NeedClassMoments):
         return class_moments(F, labels.values, len(labels.classes), weights, passes)

@@ -7,10 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import PositiveInt
 
-from daskfs.criteria.filters import scatters
+from daskfs.criteria.filters import scatters, variance_ratio_pvalues
 from daskfs.criteria.laplacian import FiniteWidth, quotient
-from daskfs.criteria.registry import Criterion, Parameters
-from daskfs.criteria.statistics import GraphForms, NeedClassMoments, NeedGraphForms, Statistics
+from daskfs.criteria.ratio_test import RatioTest
+from daskfs.criteria.registry import Criterion, Significance, TestedParameters
+from daskfs.criteria.statistics import (
+    GraphForms,
+    Need,
+    NeedClassMoments,
+    NeedGraphForms,
+    NeedInvariants,
+    Statistics,
+)
 from daskfs.graph.spec import Lists, TargetGraph, Weighting
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.moments import ClassMoments
@@ -21,7 +29,7 @@ def target_weighting(lists: TargetGraph, n_neighbors: int, t: float) -> Weightin
     return Weighting(lists.name, n_neighbors, "heat", t)
 
 
-class SupervisedParameters(Parameters):
+class SupervisedParameters(TestedParameters):
     """Parameters of the Supervised Laplacian Score; with classes only `score_scaling` has an effect."""
 
     task: Task = "regression"
@@ -75,6 +83,36 @@ def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) 
     return {"score": score, "numerator": within, "denominator": total}
 
 
+def _test_needs(parameters: SupervisedParameters) -> tuple[Need, ...]:
+    return _statistics(parameters) if parameters.task == "classification" else TEST.needs(parameters)
+
+
+def _pvalues(statistics: Statistics, parameters: SupervisedParameters) -> tuple[np.ndarray, np.ndarray]:
+    """Return p-values of F with classes, whose score is 1 / (1 + Fisher score), else by permutation of targets."""
+    if parameters.task == "regression":
+        return TEST.pvalues(statistics, parameters)
+    moments = statistics[_statistics(parameters)[0]]
+    assert isinstance(moments, ClassMoments)
+    found = variance_ratio_pvalues(moments)
+    return found, np.zeros(found.shape, bool)
+
+
+def _ratio(statistics: Statistics, parameters: SupervisedParameters, half: int | None) -> np.ndarray:
+    del half
+    forms = statistics[_statistics(parameters)[0]]
+    assert isinstance(forms, GraphForms)
+    return quotient(forms)
+
+
+TEST = RatioTest(
+    lambda parameters, _: NeedInvariants(
+        target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
+    ),
+    lambda parameters, _: _statistics(parameters),
+    _ratio,
+    small_is_good=True,
+    of_labeled=True,
+)
 CRITERIA = (
     Criterion(
         name="SupervisedLaplacianScore",
@@ -90,5 +128,6 @@ CRITERIA = (
         score=supervised_fields,
         reason="constant on the labeled rows",
         needs_labels=True,
+        significance=Significance(_test_needs, _pvalues, TEST),
     ),
 )

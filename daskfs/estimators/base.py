@@ -32,6 +32,7 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.plan.inline import score_features
 from daskfs.sources.labels import encode_labels, is_missing
 from daskfs.sources.sample_columns import check_weights
@@ -65,6 +66,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Shape (n_features,), str: why a feature is excluded or has no score; empty for all others.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+    pvalues_, qvalues_
+        Shape (n_features,), float64: with `significance`, the probability of a score at least as good by chance, and
+        the false discovery rate of a selection that ends with the feature (Benjamini and Hochberg 1995); NaN =
+        excluded.
     """
 
     _criterion: ClassVar[str]
@@ -234,6 +239,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         self._shared_ranks = method.ranks(table)
         self._is_excluded = method.is_excluded(table)
         self.score_fields_ = dict(zip(method.fields, table.copy(), strict=True))
+        for name in ("pvalues_", "qvalues_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if (pvalues := method.pvalues(table)) is not None:
+            self.pvalues_, self.qvalues_ = pvalues.copy(), qvalues(pvalues)
 
     def _name_features(self, names: Iterable[Any] | None) -> None:
         """Keep the names of the features if all are text, as scikit-learn does, instead of those of an earlier fit."""
@@ -265,17 +274,20 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def scores_frame(self) -> pd.DataFrame:
         """Return the ranking as a frame of pandas: rank, feature, name, score, note; best first, one row a feature.
 
-        The columns are those of ``ranking.csv`` of a job. `feature` is the index of a column of X; its name is that of
-        ``feature_names_in_``, or "x0", "x1", ... without names; `note` is that of ``reasons_``.
+        The columns are those of ``ranking.csv`` of a job, with pvalue and qvalue if there are any. `feature` is the
+        index of a column of X; its name is that of ``feature_names_in_``, or "x0", "x1", ... without names; `note` is
+        that of ``reasons_``.
         """
         import pandas as pd
 
         check_is_fitted(self, "ranking_")
         best_first = np.argsort(self.ranking_, kind="stable")
         names = np.array(self._names(), dtype=object)
-        columns = (self.ranking_, np.arange(best_first.size), names, self.scores_, self.reasons_)
-        keys = ("rank", "feature", "name", "score", "note")
-        return pd.DataFrame({key: values[best_first] for key, values in zip(keys, columns, strict=True)})
+        found = {"rank": self.ranking_, "feature": np.arange(best_first.size), "name": names, "score": self.scores_}
+        if hasattr(self, "pvalues_"):
+            found |= {"pvalue": self.pvalues_, "qvalue": self.qvalues_}
+        found["note"] = self.reasons_
+        return pd.DataFrame({key: values[best_first] for key, values in found.items()})
 
     def _html_repr(self) -> str:
         """Return scikit-learn's diagram and, after `fit`, the first features and a plot of scores, for notebooks."""
@@ -320,6 +332,20 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.target_tags.required = self._needs_labels
         return tags
+
+
+class TestingSelector(ScoreSelector):
+    """Base class of selectors that can test every feature."""
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        significance: bool = False,
+        score_scaling: Scaling | None = None,
+    ) -> None:
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
+        self.significance = significance
 
 
 def check_n_features_to_select(wanted: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import ScoreSelector, TestingSelector
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
 
@@ -41,7 +41,7 @@ class VarianceScore(ScoreSelector):
     _criterion = "VarianceScore"
 
 
-class FisherScore(ScoreSelector):
+class FisherScore(TestingSelector):
     """Fisher score: between-class over within-class scatter on the labeled rows; large is good.
 
     ``sum_c n_c (mean_c - mean)**2 / sum_c n_c var_c`` with population variances. +inf if every class is constant and
@@ -52,6 +52,8 @@ class FisherScore(ScoreSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
+    significance
+        Whether to test every feature: `pvalues_` of the variance ratio F, and `qvalues_`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -74,7 +76,7 @@ class FisherScore(ScoreSelector):
     _task = "classification"
 
 
-class PearsonScore(ScoreSelector):
+class PearsonScore(TestingSelector):
     """Absolute Pearson correlation with the target on the labeled rows; large is good.
 
     With classes, the largest absolute correlation with a one-against-rest indicator. NaN (excluded) if the feature is
@@ -86,6 +88,9 @@ class PearsonScore(ScoreSelector):
         Number of features, or a share of them in (0, 1]; None selects half.
     task
         "auto": a float y is a target, any other y holds classes. Or "regression" or "classification".
+    significance
+        Whether to test every feature: `pvalues_` of Student's t, by Bonferroni for the largest of several classes, and
+        `qvalues_`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -111,9 +116,10 @@ class PearsonScore(ScoreSelector):
         n_features_to_select: float | None = None,
         *,
         task: Literal["auto", "regression", "classification"] = "auto",
+        significance: bool = False,
         score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
+        super().__init__(n_features_to_select, significance=significance, score_scaling=score_scaling)
         self.task = task
 
     def _target_task(self, y: np.ndarray) -> str:
@@ -126,7 +132,7 @@ class PearsonScore(ScoreSelector):
         return {**super()._parameters(labels), **({} if task == "auto" else {"task": task})}
 
 
-class KolmogorovSmirnovScore(ScoreSelector):
+class KolmogorovSmirnovScore(TestingSelector):
     """Kolmogorov-Smirnov distance between classes on the labeled rows; large is good.
 
     ``max_ab sup_v |F_a(v) - F_b(v)|`` over all pairs of classes, in [0, 1]: 1 if some value separates two classes. Only
@@ -137,6 +143,9 @@ class KolmogorovSmirnovScore(ScoreSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
+    significance
+        Whether to test every feature: `pvalues_` of the two-sample distance, by Bonferroni for the largest of several
+        pairs, and `qvalues_`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -164,7 +173,7 @@ class KolmogorovSmirnovScore(ScoreSelector):
     _task = "classification"
 
 
-class InformationGainScore(ScoreSelector):
+class InformationGainScore(TestingSelector):
     """Information gain of the class from the binned feature, in bits, on the labeled rows; large is good.
 
     ``H(Y) - H(Y | bin)``, in [0, log2(number of classes)]. NaN (excluded) if the feature is constant on the labeled
@@ -178,6 +187,8 @@ class InformationGainScore(ScoreSelector):
         Number of bins of equal frequency, from 2 to 1000; fewer are used if values are equal, which share a bin. With n
         labeled rows, a value v is in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, so a column of two values, such
         as presence of a word, has two bins whatever its frequencies.
+    significance
+        Whether to test every feature: `pvalues_` of the G test, and `qvalues_`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -206,9 +217,14 @@ class InformationGainScore(ScoreSelector):
     _task = "classification"
 
     def __init__(
-        self, n_features_to_select: float | None = None, *, n_bins: int = 10, score_scaling: Scaling | None = None
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        n_bins: int = 10,
+        significance: bool = False,
+        score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
+        super().__init__(n_features_to_select, significance=significance, score_scaling=score_scaling)
         self.n_bins = n_bins
 
     def _keep(self, method: Method, table: np.ndarray, constant: np.ndarray) -> None:

@@ -62,7 +62,7 @@ class NeighborSelector(SearchingSelector):
         parameters = dict(self._parameters(labels))
         graph = given_graph(self.graph)
         if isinstance(graph, NeighborLists):
-            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling}
+            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling, "foreign_graph": True}
             graph.check_size(n_samples, self.n_neighbors)
         elif graph is not None:
             parameters["graph"] = "given"
@@ -131,6 +131,12 @@ class LaplacianScore(GraphSelector):
         symmetrized by the larger of both entries. Or a path: of the neighbor lists of a run or of
         :meth:`KNNGraph.save`, of a sparse matrix in an ``.npz`` file, or of one in AnnData's layout
         (``file.zarr/obsp/NAME``, ``file.h5ad:obsp/NAME``).
+    significance
+        Whether to test every feature: `pvalues_` say how likely its values score as well if they are permuted over the
+        rows, and `qvalues_` follow from them. A feature is tested on a graph that it has not made: the features are
+        split in two halves at random, equal ones together, and those of one half are tested on the graph of the other.
+        With `graph`, or `use_rep` in `fit`, they are tested on that graph, which must not come from X. Scores and ranks
+        do not change.
     graph_scaling, score_scaling
         Scaling of X on the fly, for the graph and for the scored values: None, "zscore" (columns), "unit" (rows),
         "log1p", "total" (every row sum becomes the median of the row sums), "total=10000", or a chain of these in the
@@ -153,6 +159,35 @@ class LaplacianScore(GraphSelector):
     """
 
     _criterion = "LaplacianScore"
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        n_neighbors: int = 5,
+        metric: Metric = "euclidean",
+        weights: WeightKind = "heat",
+        t: WidthRule = "mean",
+        self_loops: bool = False,
+        graph: Any = None,
+        significance: bool = False,
+        graph_scaling: Scaling | None = None,
+        score_scaling: Scaling | None = None,
+        n_jobs: int | None = -1,
+    ) -> None:
+        super().__init__(
+            n_features_to_select,
+            n_neighbors=n_neighbors,
+            metric=metric,
+            weights=weights,
+            t=t,
+            self_loops=self_loops,
+            graph=graph,
+            graph_scaling=graph_scaling,
+            score_scaling=score_scaling,
+            n_jobs=n_jobs,
+        )
+        self.significance = significance
 
 
 def given_graph(graph: Any) -> Graph | None:

@@ -273,8 +273,8 @@ class LSDF(NeighborSelector):
     graph
         Precomputed graph, as :class:`LaplacianScore`; weights of a matrix are used unchanged. None to search the
         neighbors.
-    graph_scaling, score_scaling, n_jobs
-        As :class:`LaplacianScore`, for the neighbors and for the scored values.
+    significance, graph_scaling, score_scaling, n_jobs
+        As :class:`LaplacianScore`, for the tests, the neighbors and the scored values.
 
     Attributes
     ----------
@@ -316,6 +316,7 @@ class LSDF(NeighborSelector):
         same_class_weight: float = 100.0,
         metric: Metric = "euclidean",
         graph: Any = None,
+        significance: bool = False,
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
         n_jobs: int | None = -1,
@@ -323,6 +324,7 @@ class LSDF(NeighborSelector):
         super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
         self.same_class_weight = same_class_weight
+        self.significance = significance
         self.metric = metric
         self.graph = graph
         self.graph_scaling = graph_scaling

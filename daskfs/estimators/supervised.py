@@ -8,14 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import TestingSelector
 from daskfs.graph.precomputed import Graph
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.lists import check_neighbors
 
 
-class SupervisedLaplacianScore(ScoreSelector):
+class SupervisedLaplacianScore(TestingSelector):
     """Supervised Laplacian Score (SLS): the Laplacian Score of the labeled rows, neighbors by label; small is good.
 
     The score ``f'Lf / f~'D f~``, in [0, 2], is invariant to f -> a f + b. For classes it is ``1 / (1 + Fisher score)``,
@@ -38,6 +38,9 @@ class SupervisedLaplacianScore(ScoreSelector):
     standardize_y
         Whether to divide the target by its population standard deviation over the labeled rows. Otherwise t is in
         squared units of the target.
+    significance
+        Whether to test every feature: `pvalues_` by permutation of the values over the labeled rows, or of F with
+        classes, and `qvalues_`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -78,9 +81,10 @@ class SupervisedLaplacianScore(ScoreSelector):
         n_neighbors: int = 5,
         t: float = 1.0,
         standardize_y: bool = True,
+        significance: bool = False,
         score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
+        super().__init__(n_features_to_select, significance=significance, score_scaling=score_scaling)
         self.task = task
         self.n_neighbors = n_neighbors
         self.t = t

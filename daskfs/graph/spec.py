@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
-from daskfs.kernels.scaling import Scaling, components_of
+from daskfs.kernels.scaling import Scaling, components_of, of_half
 
 Engine = Literal["auto", "exact", "cells", "descent"]
 ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "descent")
@@ -37,6 +37,10 @@ class GraphSpec:
     def name(self) -> str:
         """Name of the group in the store; distinct for distinct specs of one job."""
         return self.metric if self.scaling is None else f"{self.metric}-{self.scaling}"
+
+    def of_half(self, half: int) -> GraphSpec:
+        """Return the specification of lists by one half of the columns alone, 0 or 1."""
+        return replace(self, scaling=of_half(self.scaling, half))
 
     @property
     def n_components(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -222,7 +222,21 @@ class SelectBlock(Block):
     """Number of selected features, and the filter of redundant ones."""
 
     n_features: PositiveInt | None = Field(None, description="How many. None: half of them.")
+    fdr: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description=(
+            "Instead of a number: the features that are more than chance, with at most this expected share of false "
+            "ones among them. None is selected by a method without p-values."
+        ),
+    )
     redundancy: RedundancyBlock | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> SelectBlock:
+        if self.n_features is not None and self.fdr is not None:
+            msg = "n_features and fdr both say how many features are selected: leave one of them out"
+            raise ValueError(msg)
+        return self
 
 
 class ClusterBlock(Block):

@@ -45,6 +45,13 @@ class Job(Block):
             "ranking count once, and a random order does not."
         ),
     )
+    significance: bool = Field(
+        default=False,
+        description=(
+            "Whether to test every feature: p-values and q-values in the rankings of the methods that have them. With "
+            "a graph of X, each half of the features is tested on a graph of the other one."
+        ),
+    )
     select: SelectBlock = SelectBlock()
     evaluate: EvaluateBlock | None = EvaluateBlock()
     cluster: ClusterBlock = ClusterBlock()
@@ -121,6 +128,8 @@ class Job(Block):
                 **scalings,
                 "task": task or "regression",
                 "graph": "given" if on_matrix else "neighbors",
+                "foreign_graph": self.graph.precomputed is not None,
+                "significance": self.significance or self.select.fdr is not None,
             }
             if self.graph.precomputed is not None:  # a precomputed graph is used, not rebuilt
                 defaults["rebuild_graph"] = False

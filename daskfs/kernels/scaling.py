@@ -32,7 +32,7 @@ SCALINGS: tuple[Scaling, ...] = ("zscore", "unit", "log1p", "total")
 CHAIN = "'total' or 'total=NUMBER', 'log1p', and 'unit' or 'zscore', joined by +"
 GRAPH_CHAIN = "'total' or 'total=NUMBER', 'log1p', 'unit' or 'zscore', and 'pca=NUMBER', joined by +"
 """Steps of a scaling of rows for a graph."""
-PCA = "pca"
+PCA, HALF = "pca", "half"
 TARGETS = (1e-100, 1e100)
 MOST_COMPONENTS = 1000
 _PLUS = re.compile(r"\+(?=\s*[a-zA-Z])")
@@ -51,22 +51,27 @@ class Steps:
     last
         "unit" divides each row by its norm; "zscore" subtracts each column's mean and divides by its population
         standard deviation. Both use the values after the other steps. None for neither.
+    half
+        Half of the columns, 0 or 1, whose values count: the others are 0 from the start. None for all columns. No user
+        writes this step; it is that of the graphs of :mod:`daskfs.graph.halves`.
     """
 
     total: float | Literal["median"] | None = None
     log1p: bool = False
     last: Literal["unit", "zscore"] | None = None
+    half: int | None = None
 
     @property
     def text(self) -> str:
         """The spelling of the chain."""
         total = "total" if self.total == "median" else f"total={_number(self.total)}" if self.total else ""
-        return "+".join(filter(None, (total, "log1p" if self.log1p else "", self.last or "")))
+        half = "" if self.half is None else f"{HALF}={self.half}"
+        return "+".join(filter(None, (half, total, "log1p" if self.log1p else "", self.last or "")))
 
     @property
     def first(self) -> Scaling | None:
         """The chain without its step "unit" or "zscore"; None if no step remains."""
-        return Steps(self.total, self.log1p).text or None
+        return Steps(self.total, self.log1p, half=self.half).text or None
 
 
 def _number(value: Any) -> str:
@@ -158,7 +163,26 @@ def steps_of(scaling: Scaling) -> Steps:
     total: float | Literal["median"] | None = "median" if "total" in found else None
     if found.get("total"):
         total = float(found["total"])
-    return Steps(total, "log1p" in found, _last(found))
+    return Steps(total, "log1p" in found, _last(found), int(found[HALF]) if HALF in found else None)
+
+
+def of_half(scaling: Scaling | None, half: int) -> Scaling:
+    """Return the chain for one half of the columns."""
+    return "+".join(filter(None, (f"{HALF}={half}", scaling)))
+
+
+def half_of(scaling: Scaling | None) -> int | None:
+    """Return the half of the columns, 0 or 1, that a chain is for; None for all of them."""
+    return None if scaling is None else steps_of(scaling).half
+
+
+def without_columns(X: np.ndarray | sp.csr_matrix, left_out: np.ndarray) -> np.ndarray | sp.csr_matrix:
+    """Return a copy with zeros in the columns of a mask, shape (n_columns,), bool; entries of CSR rows are dropped."""
+    if not is_sparse(X):
+        return np.where(left_out, X.dtype.type(0), X)
+    kept = ~left_out[X.indices]
+    indptr = np.concatenate([[0], np.cumsum(kept)])[X.indptr]
+    return sp.csr_matrix((X.data[kept], X.indices[kept], indptr), shape=X.shape)
 
 
 def without_zscore(scaling: Scaling | None) -> Scaling | None:

@@ -12,14 +12,17 @@ from functools import cached_property
 from typing import Any
 
 from daskfs.criteria.distance_correlation.plan import plan_correlation
+from daskfs.criteria.invariants import halves_of_slab, permuted_cost, plan_invariants
 from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, slab_columns
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
 from daskfs.criteria.row_blocks import weights_cost
 from daskfs.criteria.slab import graph_needs, method_to_json
+from daskfs.criteria.statistics import NeedInvariants
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
+from daskfs.graph.halves import plan_halves
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.representation import Representation, plan_representation
@@ -137,7 +140,19 @@ class Chain:
     def columns(self) -> int:
         """Number of columns of a slab."""
         data = self.data
-        return slab_columns(data.shape, self.memory_limit, scaled=self.is_scaled, pairwise=data.is_pairwise)
+        scaled, pairwise = self.is_scaled, data.is_pairwise
+        return slab_columns(data.shape, self.memory_limit, scaled=scaled, pairwise=pairwise, tested=self._tested)
+
+    @property
+    def _tests(self) -> list[NeedInvariants]:
+        """The needs of the methods that test features on graphs, each once."""
+        needs = (need for method in self.all_methods for need in method.needs)
+        return list(dict.fromkeys(need for need in needs if isinstance(need, NeedInvariants)))
+
+    @property
+    def _tested(self) -> int | None:
+        """Largest number of neighbors in a graph on which features are tested; None if there is none."""
+        return max((need.weighting.n_neighbors if need.weighting else 0 for need in self._tests), default=None)
 
     @property
     def scored(self) -> Sequence[Method]:
@@ -157,7 +172,9 @@ class Chain:
         check_pairwise(data.missing, over_rows)
         other_scalings = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
         scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
-        stages = plan_transforms(shape, scalings)
+        check_tested(self.methods, data)
+        stages = plan_halves(shape.n_features, [wanted for wanted, _ in over_rows.values()])
+        stages += plan_transforms(shape, scalings)
         if self.given is not None and not self.is_stored:
             longest = longest_given(self.lists, self.given)
             stages.append(plan_given(self.given, shape.n_samples, longest, self.process))
@@ -194,6 +211,7 @@ class Chain:
             if name != GIVEN:
                 stages += plan_edges(shape.n_samples, name, k, process, widths[name])
         streaming = [plan_weights(shape.n_samples, w, process, widths.get(w.graph)) for w in weightings]
+        streaming += plan_invariants(self._tests, shape.n_samples, self.data.n_classes, process, widths)
         row_sums = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
         slabs = plan_scores(
             shape,
@@ -205,6 +223,8 @@ class Chain:
             scaled=self.is_scaled,
             pairwise=self.data.is_pairwise,
         )
+        if (tested := self._tested) is not None:
+            slabs = slabs.with_more(*halves_of_slab(shape, self.columns), *permuted_cost(shape.n_samples, tested))
         n_fields = sum(len(method.fields) for method in methods)
         read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)
         written = WORD * n_fields * shape.n_features
@@ -253,6 +273,19 @@ def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
         msg = (
             f"{wanted[0]} compares features, or rows, in all their values, and data.missing is pairwise, which leaves "
             f"some missing: set data.missing: mean, or leave {wanted[0]} out."
+        )
+        raise JobError(msg)
+
+
+def check_tested(methods: Sequence[Method], data: Data) -> None:
+    """Raise :class:`JobError` for p-values of weighted rows, or of features that lack values."""
+    tested = [method.label for method in methods if method.test is not None]
+    if tested and (data.is_weighted or data.is_pairwise):
+        what = "rows have weights" if data.is_weighted else "data.missing is pairwise"
+        remedy = "the weights out" if data.is_weighted else "it out (data.missing: mean fills values)"
+        msg = (
+            f"significance: method {tested[0]} has no p-values where {what}, as rows then do not count alike: leave "
+            f"{remedy}, or set significance: false."
         )
         raise JobError(msg)
 

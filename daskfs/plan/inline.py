@@ -22,6 +22,7 @@ from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import filled_by_means, has_missing, observe
 from daskfs.kernels.scaling import row_norms, row_sums
+from daskfs.kernels.statistics.column_hash import column_hashes, first_equal
 from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.lists import (
@@ -101,6 +102,11 @@ class _LazyMoments(Store):
             self.put_array(name, row_norms(self._X))
         elif name == layout.ROW_SUMS and name not in self._memory:
             self.put_array(name, row_sums(self._X))
+        elif name == layout.FIRST_EQUAL and name not in self._memory:
+            table = dict(zip(layout.COLUMN_ROWS, self.open(layout.COLUMNS), strict=True))
+            is_constant = np.equal(table["minimum"], table["maximum"])  # each a group of its own, as in tiles
+            found = first_equal(column_hashes(self._X, 0))
+            self.put_array(name, np.where(is_constant, np.arange(found.size), found))
         return super().open(name)
 
 

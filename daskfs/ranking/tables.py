@@ -12,6 +12,7 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
+from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
@@ -20,7 +21,8 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
-DROPPED_COLUMNS = (*RANKING_COLUMNS[:-1], "reason")
+TEST_COLUMNS = ("pvalue", "qvalue")
+"""Columns before the last one if p-values are asked for."""
 FORMULA = r"^('*[=+\-@\t\r\n])"
 """Start of a text that a spreadsheet would run as a formula, or that :data:`DEFUSED` has quoted: removing the first
 quote always restores the text.
@@ -39,37 +41,51 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     These are ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, if the job has ``select.redundancy``,
     ``dropped_features.csv``.
     """
+    import pyarrow as pa
+
     del unit
-    filtered = bool(parameters.get("filtered"))
+    filtered, fdr = bool(parameters.get("filtered")), parameters.get("fdr")
+    methods = methods_from(parameters["methods"])
+    is_tested = bool(parameters.get("significance")) or any(method.test is not None for method in methods)
+    tested = TEST_COLUMNS if is_tested else ()
+    columns = (*RANKING_COLUMNS[:-1], *tested)
     store, names = context.store, context.tiles.feature_names()
     constant = context.tiles.constant_notes()
     rows: list[tuple[Any, ...]] = []
     selected: list[tuple[Any, ...]] = []
     dropped: list[tuple[Any, ...]] = []
-    for method in methods_from(parameters["methods"]):
+    for method in methods:
         table = method_scores(store, method)
         method.check_ranks_any(table, context.tiles.shape.n_samples)
-        scores, order, notes = table[0], method.order(table), method.notes(table, constant)
-        ranked = [_row(method, rank, int(feature), names, scores, notes) for rank, feature in enumerate(order, start=1)]
+        order, notes = method.order(table), method.notes(table, constant)
+        values = np.full((1 + len(tested), table.shape[1]), np.nan)
+        values[0] = table[0]
+        if (pvalues := method.pvalues(table)) is not None:
+            values[1:] = pvalues, qvalues(pvalues)
+        elif is_tested:
+            notes[notes == ""] = f"no p-value: {method.untested}"
+        ranked = [_row(method, rank, int(feature), names, values, notes) for rank, feature in enumerate(order, start=1)]
         rows += ranked
         place = np.argsort(order)
-        chosen = selectable(store, method, table, filtered=filtered)[: int(parameters["n_features"])]
+        chosen = selectable(store, method, table, filtered=filtered)
+        chosen = chosen[: int(parameters["n_features"])] if fdr is None else chosen[values[-1][chosen] <= fdr]
         selected += [ranked[place[feature]] for feature in chosen]
         for feature, reason in dropped_features(store, method, table, names) if filtered else ():
             dropped.append((*ranked[place[feature]][:-1], reason))
-    store.write_bytes(layout.RANKING_CSV, csv_bytes(RANKING_COLUMNS, rows))
-    write_parquet(store, layout.RANKING_PARQUET, arrow_table(RANKING_COLUMNS, rows))
-    store.write_bytes(layout.SELECTED_CSV, csv_bytes(RANKING_COLUMNS[:-1], (row[:-1] for row in selected)))
+    types = [None] * 4 + [pa.float64()] * (1 + len(tested)) + [None]
+    store.write_bytes(layout.RANKING_CSV, csv_bytes((*columns, RANKING_COLUMNS[-1]), rows))
+    write_parquet(store, layout.RANKING_PARQUET, arrow_table((*columns, RANKING_COLUMNS[-1]), rows, types))
+    store.write_bytes(layout.SELECTED_CSV, csv_bytes(columns, (row[:-1] for row in selected)))
     if filtered:
-        store.write_bytes(layout.DROPPED_CSV, csv_bytes(DROPPED_COLUMNS, dropped))
+        store.write_bytes(layout.DROPPED_CSV, csv_bytes((*columns, "reason"), dropped))
     return {"n_features": len(names)}
 
 
 def _row(
-    method: Method, rank: int, feature: int, names: Sequence[str], scores: np.ndarray, notes: np.ndarray
+    method: Method, rank: int, feature: int, names: Sequence[str], values: np.ndarray, notes: np.ndarray
 ) -> tuple[Any, ...]:
-    score = float(scores[feature])
-    return (method.label, rank, feature, names[feature], None if np.isnan(score) else score, notes[feature])
+    numbers = (None if np.isnan(value) else float(value) for value in values[:, feature])
+    return (method.label, rank, feature, names[feature], *numbers, notes[feature])
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:

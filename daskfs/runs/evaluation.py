@@ -148,7 +148,7 @@ def plan_tests(
     shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
     given, memory_limit, wanted = chain.given, chain.memory_limit, chain.redundancy
     baselines, chance = _baselines(evaluate, extent, chain.all_methods, tiles)
-    methods = [*chain.all_methods, *chance]
+    methods = [method.without_tests() for method in (*chain.all_methods, *chance)]
     parameters = {
         **evaluate.model_dump(mode="json"),
         "max_samples": extent.max_samples,

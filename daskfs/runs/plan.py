@@ -94,7 +94,9 @@ def plan_run(
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
     filtered = {} if wanted is None else {"filtered": True}
-    parameters = {"methods": [method_to_json(method) for method in methods], "n_features": n_selected, **filtered}
+    rule: dict[str, Any] = {"n_features": n_selected} if job.select.fdr is None else {"fdr": job.select.fdr}
+    rule |= {"significance": True} if job.significance or job.select.fdr is not None else {}
+    parameters = {"methods": [method_to_json(method) for method in methods], **rule, **filtered}
     stages.append(Stage.of(RANK_STAGE, "rank", 1, parameters, RANK_STAGE.cost(shape.n_features, len(methods), process)))
     stages += plan_images(job, shape, methods, process, filtered)
     tests, notes = plan_evaluation(job, tiles, chain, names)

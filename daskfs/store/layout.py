@@ -102,6 +102,8 @@ SPILL_LISTS = "spill/{}/lists/{}-{}/{}"  # neighbor lists found in one part of o
 SPILL_KEYS = "spill/{}/keys/{}"  # (n_entries,), int64: pairs of rows in one sorted run of a matrix's entries
 SPILL_WEIGHTS = "spill/{}/weights/{}"  # (n_entries,), float64: their weights
 EDGE_ONCE = "edges/{}-{}/once"  # (n_samples, k), uint8: 1 where an entry represents its edge, so that each counts once
+HALVES = "halves"  # (n_features,), uint8: 0 or 1, the half of the features that each belongs to
+INVARIANTS = "weights/{}/invariants.json"
 DEGREES = "weights/{}/degrees"  # (n_samples,), float64: row sums of the symmetric weight matrix
 
 GIVEN_SOURCE = "given/source"  # (n_edges,), int64: a precomputed graph, each edge once; the lower row of the two

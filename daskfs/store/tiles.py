@@ -16,7 +16,16 @@ from daskfs.errors import StoreError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.missing import fill_missing
-from daskfs.kernels.scaling import RowScale, Scaling, ends_with, row_norms, scale_rows, steps_of
+from daskfs.kernels.scaling import (
+    RowScale,
+    Scaling,
+    ends_with,
+    half_of,
+    row_norms,
+    scale_rows,
+    steps_of,
+    without_columns,
+)
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.storage import as_path
 from daskfs.store import layout
@@ -341,7 +350,13 @@ class Tiles:
         """
         if scaling is None:
             return block
+        block = self.of_half(block, scaling)
         return scale_rows(block, scaling, self.scales.of_columns(scaling), self.scales.of_block(scaling, block))
+
+    def of_half(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling) -> np.ndarray | sp.csr_matrix:
+        """Return whole rows with zeros in the columns that are not of the scaling's half; unchanged if it has none."""
+        half = half_of(scaling)
+        return block if half is None else without_columns(block, self.run.open(layout.HALVES)[...] != half)
 
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
         """Return rows, shape (n_rows, n_features), dense in C order or CSR; float64 when scaled, else as stored."""
@@ -351,6 +366,8 @@ class Tiles:
             block = self._dense_rows(rows)
         if scaling is None:
             return block
+        if half_of(scaling) is not None:  # stored sums and norms are of all columns
+            return self.rescaled(block, scaling)
         scale = self.scales.of_rows(scaling, rows, whole=True)
         return scale_rows(block, scaling, self.scales.of_columns(scaling), scale)
 
@@ -373,7 +390,10 @@ class Tiles:
             del low
             part, whole = slice(start, high), waiting[0] if len(waiting) == 1 else _stacked(waiting)
             waiting, start = [], high
-            if scaling is not None:
+            if scaling is not None and half_of(scaling) is not None:
+                whole = self.of_half(whole, scaling)
+                whole = scale_rows(whole, scaling, None, self.scales.of_block(scaling, whole))
+            elif scaling is not None:
                 scale = self.scales.of_rows(scaling, part, whole=True)
                 if chosen is not None:
                     scale = scale.part(chosen[part.start - rows.start : part.stop - rows.start])

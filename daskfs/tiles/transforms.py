@@ -97,6 +97,7 @@ def _of_rows(
         for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], sparse=is_sparse(block))):
             values = block[rows]
             if first is not None:
+                values = tiles.of_half(values, first)
                 values = scale_rows(values, first, None, tiles.scales.of_block(first, values))
             if for_unit:
                 norms[rows] = row_norms(values)

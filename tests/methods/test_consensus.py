@@ -102,8 +102,8 @@ def test_it_serves_pipelines_and_names_what_it_cannot_take() -> None:
     for wrong in ([FisherScore()], [FisherScore(), StandardScaler()]):
         with pytest.raises(InputError, match="must list two selectors of daskfs or more"):
             Consensus(wrong).fit(X, Y)
-    with pytest.raises(TypeError, match="Consensus cannot be evaluated here"):
-        evaluate_selectors([Consensus(SELECTORS)], X, Y)
+    found = evaluate_selectors([Consensus(SELECTORS)], X, Y, n_selected=2)
+    assert "Consensus" in found.means().index
 
 
 def test_a_run_ranks_as_the_selector_does_and_a_random_order_does_not_vote(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import PositiveInt
 
-from daskfs.criteria.filters import PearsonParameters, pearson_fields, pearson_needs
+from daskfs.criteria.filters import TaskParameters, pearson_fields, pearson_needs
 from daskfs.criteria.registry import Criterion
 from daskfs.criteria.statistics import Statistics
 
 
-class GreedyParameters(PearsonParameters):
+class GreedyParameters(TaskParameters):
     """Parameters of RRPC."""
 
     absolute: bool = True

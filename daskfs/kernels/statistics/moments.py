@@ -365,9 +365,11 @@ def class_moments(
 class TargetMoments:
     """Joint moments of each column with one target.
 
-    `m2`, `comoment` and `is_constant` have shape (width,); `target_m2` is that of the target.
+    `m2`, `comoment` and `is_constant` have shape (width,); `target_m2` is that of the target, and `count` the number of
+    rows, or their weight.
     """
 
+    count: float
     m2: np.ndarray
     target_m2: float
     comoment: np.ndarray
@@ -406,4 +408,4 @@ def target_moments(
     comoment = np.zeros(F.shape[1])
     for part, block in _blocks(F, rows):
         comoment += passes.deviation_sums(block, moments.mean, products[None, part])[0][0]
-    return TargetMoments(moments.m2, target_m2, comoment, moments.is_constant)
+    return TargetMoments(float(moments.count), moments.m2, target_m2, comoment, moments.is_constant)

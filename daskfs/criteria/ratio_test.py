@@ -1,0 +1,133 @@
+"""Test of features whose score is a ratio of quadratic forms of graphs, by permutation of their values over the rows.
+
+Notes
+-----
+The graph must not come from the tested feature: one that helped to find the neighbors varies little between them,
+informative or not. So a feature is tested on the graph that the other half of the features makes, unless the graph is
+of other data (a representation, a precomputed graph, the target).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.invariants import ratio_of
+from daskfs.criteria.registry import Significance
+from daskfs.criteria.statistics import Need, NeedHalves, NeedInvariants, NeedTails, Statistics
+from daskfs.kernels.statistics.permutation import (
+    MOST_RATIO,
+    RatioInvariants,
+    Tails,
+    permuted_pvalues,
+    ratio_pvalues,
+)
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+
+@dataclass(frozen=True)
+class RatioTest:
+    """Permutation test of a ratio f'Af / f'Bf.
+
+    Attributes
+    ----------
+    invariants
+        Function of the parameters and a half of the features: the need for the invariants on the graph of that half, or
+        with None on the graph itself.
+    ratio_needs, ratio
+        Functions of the parameters and such a half: the needs of the ratio, and from the statistics the ratio of
+        each column, (width,), float64.
+    small_is_good
+        Whether the lower tail counts.
+    of_labeled
+        Whether values are exchanged between labeled rows only.
+    n_contrasts
+        Function of statistics and parameters: number of contrasts, as in
+        :func:`daskfs.kernels.statistics.permutation.ratio_pvalues`; None if there are none.
+    """
+
+    invariants: Callable[[Any, int | None], NeedInvariants]
+    ratio_needs: Callable[[Any, int | None], tuple[Need, ...]]
+    ratio: Callable[[Statistics, Any, int | None], np.ndarray]
+    small_is_good: bool
+    of_labeled: bool = False
+    n_contrasts: Callable[[Statistics, Any], int] | None = None
+
+    @property
+    def significance(self) -> Significance:
+        """The test, for the registry."""
+        return Significance(self.needs, self.pvalues, self)
+
+    def needs(self, parameters: Any) -> tuple[Need, ...]:
+        """Return the statistics needed: ratios and invariants on the graph, or on those of both halves."""
+        found: list[Need] = [NeedTails(parameters.score_scaling, self.of_labeled)]
+        for half in _halves(parameters):
+            found += [*self.ratio_needs(parameters, half), self.invariants(parameters, half)]
+            found += [] if half is None else [NeedHalves()]
+        return tuple(dict.fromkeys(found))
+
+    def pvalues(self, statistics: Statistics, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the p-values of the columns, (width,), float64, and a mask of those in doubt."""
+        tails = statistics[NeedTails(parameters.score_scaling, self.of_labeled)]
+        assert isinstance(tails, Tails)
+        found, in_doubt = np.full(tails.moments[2].shape, np.nan), np.zeros(tails.moments[2].shape, bool)
+        for half in _halves(parameters):
+            invariants = statistics[self.invariants(parameters, half)]
+            assert isinstance(invariants, RatioInvariants)
+            ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST_RATIO)
+            own, own_doubt = ratio_pvalues(
+                ratio,
+                invariants,
+                tails,
+                small_is_good=self.small_is_good,
+                n_contrasts=None if self.n_contrasts is None else self.n_contrasts(statistics, parameters),
+            )
+            if half is None:
+                return own, own_doubt
+            halves = statistics[NeedHalves()]
+            assert isinstance(halves, np.ndarray)
+            tested = halves != half
+            found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
+        return found, in_doubt
+
+    def permuted(self, context: Context, parameters: Any, numbers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return p-values by permutation.
+
+        Parameters
+        ----------
+        context
+            Run store with the graphs.
+        parameters
+            Parameters of the method.
+        numbers, columns
+            Features, shape (width,), int64, and their values, shape (n_samples, width), as they are scored.
+        """
+        rows = np.arange(columns.shape[0])
+        if self.of_labeled:
+            labels = context.counted_labels()
+            assert labels is not None
+            rows = np.flatnonzero(labels.is_labeled)
+        found = np.full(numbers.size, np.nan)
+        for half in _halves(parameters):
+            tested = np.arange(numbers.size)
+            if half is not None:
+                tested = np.flatnonzero(context.store.open(layout.HALVES)[...][numbers] != half)
+            if tested.size:
+                F = columns[:, tested].astype(np.float64)
+                F -= F[rows].mean(axis=0)
+                forms = ratio_of(context, self.invariants(parameters, half)).forms
+                found[tested] = permuted_pvalues(F, forms, rows, small_is_good=self.small_is_good)
+        return found
+
+
+def _halves(parameters: Any) -> tuple[int | None, ...]:
+    return getattr(parameters, "halves", (None,))
+
+
+def tested_half(half: int | None) -> int | None:
+    """Return the half of the features that are tested on the graph of `half`; None if all are."""
+    return None if half is None else 1 - half

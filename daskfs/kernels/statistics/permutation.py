@@ -1,0 +1,333 @@
+"""Permutation distribution of a ratio of quadratic forms: exact moments, and the tail of Pearson's type III curve.
+
+The score is c = f'Af / f'Bf with A1 = B1 = 0. If the values of f are exchangeable over the rows, P(score <= c) is
+P(T <= 0) for T = f'Mf and M = A - cB.
+
+Notes
+-----
+Expanded over index patterns, the moments of T are sums of products of two factors: one of the power sums of f, and one
+of M. As M has row sums of 0, only patterns count in which every index occurs twice or more (Mantel 1967; Cliff and Ord
+1981 for B = I; Kazi-Aoual, Hitier, Sabatier and Lebreton 1995 for the third moment).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import factorial, prod
+from typing import Any
+
+import numpy as np
+
+from daskfs.kernels.scaling import inverse_or_zero
+from daskfs.kernels.statistics.moments import Moments, row_blocks
+
+TAIL_ROWS = 512
+"""Rows whose powers are taken together, so that they stay in cache."""
+OWN_SKEWNESS, LEAST_ROWS = 0.2, 50
+"""Difference to the skewness of T of a normal feature, and number of rows that carry the degrees, from which on
+p-values are found by permutation.
+"""
+NORMAL_MOMENTS = {2: 1.0, 3: 0.0, 4: 3.0, 6: 15.0}
+ENOUGH, LEAST_DRAWN = 20, 200
+"""Permutations at least as good as the observed order that settle a p-value, and fewest permutations at all."""
+PERMUTED_VALUES = 2**31
+"""Values of a column over all its permutations."""
+MOST_RATIO = 1e8
+"""Ratio that stands for an infinite one."""
+MIN_ROWS = 6
+"""Fewest rows of which the third moment exists."""
+Pattern = tuple[int, ...]
+"""Sizes of the blocks of a partition, descending."""
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Central moments of columns, of which :func:`ratio_pvalues` needs those of order 2, 3, 4 and 6.
+
+    Attributes
+    ----------
+    n_rows
+        Number of rows.
+    moments
+        Means of powers of the deviations from the mean by order, each of shape (width,), float64.
+    """
+
+    n_rows: int
+    moments: Mapping[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class RatioInvariants:
+    """Sums over M = A - cB that the moments of T need, as polynomials in c, coefficients ascending, float64.
+
+    Attributes
+    ----------
+    trace, diagonal_squares, squares
+        tr M; the sum of M_ii**2; that of M_ij**2.
+    diagonal_cubes, diagonal_rows, diagonal_form, cubes, trace_cubed
+        The sums of M_ii**3, of M_ii (M**2)_ii, of M_ii M_ij M_jj and of M_ij**3; tr M**3.
+    """
+
+    trace: np.ndarray
+    diagonal_squares: np.ndarray
+    squares: np.ndarray
+    diagonal_cubes: np.ndarray
+    diagonal_rows: np.ndarray
+    diagonal_form: np.ndarray
+    cubes: np.ndarray
+    trace_cubed: np.ndarray
+
+    def to_json(self) -> dict[str, list[float]]:
+        """Return the coefficients by name."""
+        return {name: [float(value) for value in values] for name, values in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Sequence[float]]) -> RatioInvariants:
+        """Return the invariants of :meth:`to_json`."""
+        return cls(**{name: np.array(values) for name, values in raw.items()})
+
+    def at(self, c: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values for some c, each of the shape of c, by name."""
+        return {name: np.polynomial.polynomial.polyval(c, values) for name, values in vars(self).items()}
+
+
+def column_tails(F: np.ndarray, moments: Moments, rows: np.ndarray | None = None) -> Tails:
+    """Return the central moments of the columns of a panel.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width), without missing values.
+    moments
+        Moments of the same rows.
+    rows
+        Numbers of the rows that count, shape (n_rows,), int64; None for all.
+    """
+    n_rows = F.shape[0] if rows is None else rows.size
+    # powers of deviations up to 1 neither overflow nor vanish, and the scale of a feature does not change its ratio
+    low, high = moments.extremes
+    inverse = inverse_or_zero(np.maximum(high - moments.mean, moments.mean - low))
+    sums = {order: np.zeros(F.shape[1]) for order in (2, 3, 4, 6)}
+    for part in row_blocks(n_rows, TAIL_ROWS):
+        deviations = (F[part] if rows is None else F[rows[part]]) - moments.mean
+        deviations *= inverse
+        squares = deviations * deviations
+        sums[2] += squares.sum(axis=0)
+        deviations *= squares
+        sums[3] += deviations.sum(axis=0)
+        sums[6] += np.einsum("ij,ij->j", deviations, deviations)
+        sums[4] += np.einsum("ij,ij->j", squares, squares)
+    return Tails(n_rows, {order: total / max(n_rows, 1) for order, total in sums.items()})
+
+
+def ratio_moments(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> tuple[np.ndarray, ...]:
+    """Return mean, variance and skewness of T under permutation, each (width,), float64; see :func:`ratio_pvalues`."""
+    weight = {pattern: _weights(pattern, tails) for pattern in ((2,), (4,), (2, 2), (6,), (4, 2), (3, 3), (2, 2, 2))}
+    of = invariants.at(c)
+    t, q, squares = of["trace"], of["diagonal_squares"], of["squares"]
+    first = weight[2,] * t
+    second = weight[4,] * q + weight[2, 2] * (t**2 + 2 * squares)
+    third = (
+        weight[6,] * of["diagonal_cubes"]
+        + weight[4, 2] * (3 * t * q + 12 * of["diagonal_rows"])
+        + weight[3, 3] * (6 * of["diagonal_form"] + 4 * of["cubes"])
+        + weight[2, 2, 2] * (t**3 + 6 * t * squares + 8 * of["trace_cubed"])
+    )
+    variance = second - first**2
+    central = third - 3 * first * second + 2 * first**3
+    skewness = np.divide(central, np.abs(variance) ** 1.5, out=np.zeros_like(central), where=variance > 0)
+    return first, variance, skewness
+
+
+def ratio_pvalues(
+    c: np.ndarray,
+    invariants: RatioInvariants,
+    tails: Tails,
+    *,
+    small_is_good: bool,
+    n_contrasts: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probability under permutation of a ratio at least as good as c, and where it is in doubt.
+
+    Parameters
+    ----------
+    c
+        Observed ratios f'Af / f'Bf, shape (width,), float64.
+    invariants
+        Invariants of A - cB.
+    tails
+        Central moments of the features over the rows that are permuted.
+    small_is_good
+        Whether the lower tail counts.
+    n_contrasts
+        Number of directions in which A is much larger than in all others, as the contrasts of a few classes are, if the
+        upper tail counts; None if there are no such ones.
+
+    Returns
+    -------
+    pvalues
+        Shape (width,), float64; NaN where c is not finite, for fewer than :data:`MIN_ROWS` rows, and for constants.
+        The tail is that of Pearson's type III curve with the first three moments of T; with contrasts, that of a
+        multiple of chi-squared of as many degrees of freedom plus a normal variable, with the same moments.
+    in_doubt
+        Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
+        diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
+    """
+    from scipy.stats import pearson3
+
+    found, in_doubt = np.full(c.shape, np.nan), np.zeros(c.shape, bool)
+    known = np.isfinite(c) & (tails.moments[2] > 0)
+    if tails.n_rows < MIN_ROWS or not known.any():
+        return found, in_doubt
+    own = Tails(tails.n_rows, {order: values[known] for order, values in tails.moments.items()})
+    mean, variance, skewness = ratio_moments(c[known], invariants, own)
+    z = np.divide(-mean, np.sqrt(np.abs(variance)), out=np.full_like(mean, np.nan), where=variance > 0)
+    if n_contrasts is not None:
+        found[known] = _contrast_tail(z, skewness, n_contrasts)
+    else:
+        found[known] = np.clip(pearson3.cdf(z, skewness) if small_is_good else pearson3.sf(z, skewness), 0.0, 1.0)
+    width = int(known.sum())
+    normal = Tails(tails.n_rows, {order: np.full(width, value) for order, value in NORMAL_MOMENTS.items()})
+    few_degrees = invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2]
+    in_doubt[known] = few_degrees | (np.abs(skewness - ratio_moments(c[known], invariants, normal)[2]) > OWN_SKEWNESS)
+    return found, in_doubt
+
+
+def _contrast_tail(z: np.ndarray, skewness: np.ndarray, n_contrasts: int) -> np.ndarray:
+    """Return P(a C + N >= z), C chi-squared and N normal, for mean 0, variance 1 and some skewness, (width,)."""
+    from scipy.stats import chi2, norm
+
+    # C alone makes the skewness; a type III curve of this skewness would have too light a tail
+    scale = np.cbrt(np.maximum(skewness, 0.0) / (8 * n_contrasts))
+    scale = np.clip(scale, 1e-6, np.sqrt(0.5 / n_contrasts))
+    spread = np.sqrt(np.maximum(1 - 2 * n_contrasts * scale**2, 0.0))
+    nodes = np.linspace(-8.5, 8.5, 341)
+    # where N is tilted by the exponential tail of C, so that the far tail is summed where it lies
+    tilt = np.minimum(spread / (2 * scale), np.maximum(z, 0.0) / np.maximum(spread, 1e-9))
+    places = nodes + tilt[:, None]
+    rest = (z[:, None] - spread[:, None] * places) / scale[:, None] + n_contrasts
+    return np.clip((chi2.sf(rest, n_contrasts) * norm.pdf(places)).sum(axis=1) * (nodes[1] - nodes[0]), 0.0, 1.0)
+
+
+def permuted_pvalues(
+    F: np.ndarray,
+    forms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    rows: np.ndarray,
+    *,
+    small_is_good: bool,
+    seed: int = 0,
+) -> np.ndarray:
+    """Return p-values by sequential permutation (Besag and Clifford 1991).
+
+    A column is permuted until :data:`ENOUGH` permutations, of :data:`LEAST_DRAWN` or more, are at least as good as its
+    own order, or there were :func:`n_permutations` of them. All columns share the permutations, so the result does not
+    depend on which are tested together.
+
+    Parameters
+    ----------
+    F
+        Columns, shape (n_samples, width), float64, centered over `rows`.
+    forms
+        Returns f'Af and f'Bf of such columns, each (width,).
+    rows
+        Rows over which values are permuted, shape (n_rows,), int64; the others do not count.
+    small_is_good, seed
+        As in :func:`ratio_pvalues`; seed of the permutations.
+    """
+    numerator, denominator = forms(F)
+    c = np.divide(numerator, denominator, out=np.full_like(numerator, MOST_RATIO), where=denominator > 0)
+    n_better, n_drawn = np.zeros((2, F.shape[1]))
+    left, sign, values = np.arange(F.shape[1]), 1.0 if small_is_good else -1.0, F[rows]
+    for number in range(n_permutations(rows.size)):
+        permuted = np.zeros((F.shape[0], left.size))
+        permuted[rows] = values[np.random.default_rng([seed, number]).permutation(rows.size)]
+        numerator, denominator = forms(permuted)
+        excess = sign * (numerator - c[left] * denominator)
+        n_drawn[left] += 1
+        n_better[left] += excess <= 1e-12 * np.abs(numerator)
+        going = (n_better[left] < ENOUGH) | (number + 1 < LEAST_DRAWN)
+        if not going.all():
+            left, values = left[going], values[:, going]
+            if not left.size:
+                break
+    by_count = (n_better < ENOUGH) | (n_drawn == LEAST_DRAWN)
+    return np.where(by_count, (n_better + 1) / (n_drawn + 1), n_better / n_drawn)
+
+
+def n_permutations(n_rows: int) -> int:
+    """Return the largest number of permutations of columns of `n_rows` rows."""
+    return int(np.clip(PERMUTED_VALUES // n_rows, 99, 4999))
+
+
+def qvalues(pvalues: np.ndarray) -> np.ndarray:
+    """Return the smallest false discovery rates at which features pass (Benjamini and Hochberg 1995).
+
+    Both have shape (n_features,), float64; NaN for features without.
+    """
+    from scipy.stats import false_discovery_control
+
+    found, known = np.full(pvalues.shape, np.nan), ~np.isnan(pvalues)
+    if known.any():
+        found[known] = false_discovery_control(pvalues[known])
+    return found
+
+
+def _weights(pattern: Pattern, tails: Tails) -> np.ndarray:
+    """Return the factor of f for the sums over M with the index pattern, shape (width,), float64."""
+    n = tails.n_rows
+    total = np.zeros_like(tails.moments[2])
+    for (powers, n_blocks), count in _terms(pattern).items():
+        falling = prod(range(n - n_blocks + 1, n + 1))
+        total += (count * float(n) ** len(powers) / falling) * prod(tails.moments[power] for power in powers)
+    return total
+
+
+@cache
+def _terms(pattern: Pattern) -> Mapping[tuple[Pattern, int], int]:
+    """Return the coefficients of products of power sums, by their powers and the number of distinct indices.
+
+    Inclusion and exclusion turns sums over distinct indices, of which the expectation is known, into sums over all
+    indices, on the side of M over the finer partitions and on the side of f over the coarser ones.
+    """
+    slots = [number for number, size in enumerate(pattern) for _ in range(size)]
+    found: Counter[tuple[Pattern, int]] = Counter()
+    for finer in _refinements(slots):
+        sign = prod((-1) ** (len(inside) - 1) * factorial(len(inside) - 1) for inside in finer)
+        blocks = [size for inside in finer for size in inside]
+        for groups in _partitions(list(range(len(blocks)))):
+            powers = tuple(sorted((sum(blocks[i] for i in group) for group in groups), reverse=True))
+            if 1 not in powers:  # the values are centered
+                own = prod((-1) ** (len(group) - 1) * factorial(len(group) - 1) for group in groups)
+                found[powers, len(blocks)] += sign * own
+    return {key: count for key, count in found.items() if count}
+
+
+def _refinements(slots: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Yield the partitions of each block of slots, as the sizes of the parts by block."""
+    blocks = sorted(set(slots))
+    choices = [list(_partitions([i for i, slot in enumerate(slots) if slot == block])) for block in blocks]
+
+    def extend(number: int) -> Iterator[list[list[int]]]:
+        if number == len(choices):
+            yield []
+            return
+        for chosen in choices[number]:
+            for rest in extend(number + 1):
+                yield [[len(part) for part in chosen], *rest]
+
+    return extend(0)
+
+
+def _partitions(items: list[Any]) -> Iterator[list[list[Any]]]:
+    """Yield all partitions of some items."""
+    if not items:
+        yield []
+        return
+    first, rest = items[0], items[1:]
+    for partition in _partitions(rest):
+        yield [[first], *partition]
+        for number, part in enumerate(partition):
+            yield [*partition[:number], [first, *part], *partition[number + 1 :]]

@@ -1,0 +1,209 @@
+"""Benchmark of p-values: false discoveries and power, features of real data that are more than chance, and the cost.
+
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.significance [--tables fdr blocks uniform real cost] [--seeds 30] [--data FOLDER]
+
+Tables: ``fdr`` (50 informative of 1,000 features at growing effects, beside scikit-learn's ``SelectFdr``), ``blocks``
+(the same among noise that is correlated in blocks), ``uniform`` (p-values of noise), ``real`` (files of ``--data``: how
+many features pass, and what a model makes of them) and ``cost`` (scoring with p-values against scoring without).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+from scipy.stats import kstest
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_selection import SelectFdr, f_classif
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from daskfs import (
+    LSDF,
+    FisherScore,
+    InformationGainScore,
+    KolmogorovSmirnovScore,
+    LaplacianScore,
+    PearsonScore,
+    SupervisedLaplacianScore,
+)
+from daskfs.estimators.base import ScoreSelector
+from tests.benchmarks.main_job import show
+
+FDR, N_INFORMATIVE = 0.1, 50
+Labels = dict[str, np.ndarray | None]
+
+
+def selectors() -> Iterator[tuple[str, Any, str]]:
+    """Yield the name of each selector that tests, the selector, and the labels it takes."""
+    yield "LaplacianScore", LaplacianScore(significance=True), "none"
+    yield "LSDF, half labeled", LSDF(significance=True), "half"
+    yield "LSDF, all labeled", LSDF(significance=True), "classes"
+    yield "SLS, target", SupervisedLaplacianScore(significance=True), "target"
+    yield "SLS, classes", SupervisedLaplacianScore(task="classification", significance=True), "classes"
+    yield "FisherScore", FisherScore(significance=True), "classes"
+    yield "PearsonScore, target", PearsonScore(significance=True), "target"
+    yield "PearsonScore, classes", PearsonScore(significance=True), "classes"
+    yield "KolmogorovSmirnovScore", KolmogorovSmirnovScore(significance=True), "classes"
+    yield "InformationGainScore", InformationGainScore(significance=True), "classes"
+
+
+def labels_of(rng: np.random.Generator, n_samples: int) -> Labels:
+    """Return five classes, half of them, and a target."""
+    y = rng.integers(0, 5, n_samples)
+    half = np.where(rng.random(n_samples) < 0.5, y, -1)
+    return {"none": None, "classes": y, "half": half, "target": rng.normal(size=n_samples)}
+
+
+def informative(seed: int, effect: float, *, n_samples: int = 1000, n_features: int = 1000, block: int = 1) -> Any:
+    """Return X, whose first 50 features follow the classes and the target, and the labels.
+
+    Others are normal noise, in blocks of features with a correlation of .5.
+    """
+    rng = np.random.default_rng(seed)
+    labels = labels_of(rng, n_samples)
+    X = rng.normal(size=(n_samples, n_features))
+    if block > 1:
+        shared = np.repeat(rng.normal(size=(n_samples, n_features // block)), block, axis=1)
+        X = np.sqrt(0.5) * (X + shared)
+        X[:, :N_INFORMATIVE] = rng.normal(size=(n_samples, N_INFORMATIVE))
+    y, target = labels["classes"], labels["target"]
+    assert y is not None
+    assert target is not None
+    centers = rng.normal(size=(5, N_INFORMATIVE))
+    X[:, :N_INFORMATIVE] += effect * (centers[y] + target[:, None])
+    return X, labels
+
+
+def discoveries(selected: np.ndarray) -> tuple[float, float]:
+    """Return the share of false features among the selected ones, 0 for none, and of informative ones that are."""
+    true = int(np.count_nonzero(selected[:N_INFORMATIVE]))
+    return float(1 - true / max(selected.sum(), 1)) if selected.any() else 0.0, true / N_INFORMATIVE
+
+
+def fdr_table(n_seeds: int, effects: tuple[float, ...], block: int) -> Iterator[dict[str, Any]]:
+    """Yield the observed false discovery rate and power of each method at each effect."""
+    for effect in effects:
+        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for seed in range(n_seeds):
+            X, labels = informative(seed, effect, block=block)
+            for name, selector, kind in selectors():
+                found[name].append(discoveries(selector.fit(X, labels[kind]).qvalues_ <= FDR))
+            known = SelectFdr(f_classif, alpha=FDR).fit(X, labels["classes"])
+            found["SelectFdr(f_classif)"].append(discoveries(known.get_support()))
+        for name, rates in found.items():
+            rate, power = np.mean(rates, axis=0)
+            yield {"effect": effect, "block": block, "method": name, "false": round(rate, 3), "power": round(power, 3)}
+
+
+def uniform_table(n_seeds: int) -> Iterator[dict[str, Any]]:
+    """Yield the Kolmogorov-Smirnov p-value of the p-values of noise, cross-fitted and on the graph of other data."""
+    for n_features in (100, 1000, 5000):
+        found: dict[str, list[np.ndarray]] = defaultdict(list)
+        for seed in range(n_seeds):
+            rng = np.random.default_rng(seed)
+            X, labels = rng.normal(size=(500, n_features)), labels_of(rng, 500)
+            for name, selector, kind in selectors():
+                found[name].append(selector.fit(X, labels[kind]).pvalues_)
+            other = rng.normal(size=(500, 10))
+            found["LaplacianScore, use_rep"].append(
+                LaplacianScore(significance=True).fit(X, use_rep=other).pvalues_
+            )
+        for name, values in found.items():
+            p = np.concatenate(values)
+            shares = {f"p < {limit}": round(float(np.mean(p < limit)), 5) for limit in (0.05, 0.01, 0.001)}
+            yield {"n_features": n_features, "method": name, "uniform": round(kstest(p, "uniform").pvalue, 3), **shares}
+
+
+def real_table(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield, for single cells and text, the features that pass at 5 % and the accuracy of nearest neighbors on them."""
+    for name in ("sc_mECS", "PCMAC"):
+        raw = scipy.io.loadmat(folder / f"{name}.mat")
+        X, y = np.asarray(raw["X"], np.float64), np.unique(raw["Y"].ravel(), return_inverse=True)[1]
+        scaling = "total+log1p+zscore+pca=20" if X.min() >= 0 and name == "sc_mECS" else None
+        scored = np.log1p(X / np.maximum(X.sum(axis=1, keepdims=True), 1) * np.median(X.sum(axis=1))) if scaling else X
+        methods: tuple[tuple[str, Any, Any], ...] = (
+            ("LaplacianScore", LaplacianScore(significance=True, graph_scaling=scaling and "zscore+pca=20"), None),
+            ("LSDF, 5 % labeled", LSDF(significance=True), np.where(np.arange(y.size) % 20 == 0, y, -1)),
+            ("FisherScore", FisherScore(significance=True), y),
+        )
+        for label, selector, known in methods:
+            start = time.perf_counter()
+            passes = np.flatnonzero(selector.fit(scored, known).qvalues_ <= 0.05)
+            seconds = time.perf_counter() - start
+            scores = {"passing": _accuracy(scored, y, passes), "all": _accuracy(scored, y, np.arange(X.shape[1]))}
+            random = [np.random.default_rng(seed).choice(X.shape[1], passes.size, replace=False) for seed in range(5)]
+            scores["random"] = float(np.mean([_accuracy(scored, y, one) for one in random])) if passes.size else np.nan
+            yield {
+                "data": name,
+                "method": label,
+                "features": f"{passes.size} of {X.shape[1]}",
+                **{key: round(value, 3) for key, value in scores.items()},
+                "seconds": round(seconds, 1),
+            }
+
+
+def _accuracy(X: np.ndarray, y: np.ndarray, features: np.ndarray) -> float:
+    if not features.size:
+        return float("nan")
+    width = min(20, features.size - 1)
+    steps = [TruncatedSVD(width, random_state=0)] if width > 1 else []
+    model = make_pipeline(StandardScaler(with_mean=False), *steps, KNeighborsClassifier())
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    return float(cross_val_score(model, X[:, features], y, cv=folds, scoring="balanced_accuracy").mean())
+
+
+def cost_table() -> Iterator[dict[str, Any]]:
+    """Yield the CPU seconds of scoring with p-values and without, on a graph that is there already."""
+    from daskfs import knn_graph
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100_000, 256)).astype(np.float32)
+    y = rng.integers(0, 5, 100_000)
+    graph = knn_graph(X[:, :16].astype(np.float64), 5)
+    made: dict[str, Callable[[bool], ScoreSelector]] = {
+        "LaplacianScore, graph=": lambda on: LaplacianScore(graph=graph, significance=on, n_jobs=1),
+        "LSDF, all labeled": lambda on: LSDF(significance=on, n_jobs=1),
+        "FisherScore": lambda on: FisherScore(significance=on),
+        "KolmogorovSmirnovScore": lambda on: KolmogorovSmirnovScore(significance=on),
+    }
+    for name, make in made.items():
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        for _ in range(5):
+            for on in (False, True):
+                start = time.process_time()
+                make(on).fit(X, y)
+                seconds[on].append(time.process_time() - start)
+        off, on_ = np.median(seconds[False]), np.median(seconds[True])
+        yield {"method": name, "without": round(off, 2), "with": round(on_, 2), "ratio": round(on_ / off, 3)}
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", default=["fdr", "blocks", "uniform", "cost"])
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--data", type=Path, default=Path())
+    options = parser.parse_args()
+    effects = (0.1, 0.2, 0.4, 0.8)
+    tables: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "fdr": lambda: fdr_table(options.seeds, effects, 1),
+        "blocks": lambda: fdr_table(options.seeds, effects[1:], 10),
+        "uniform": lambda: uniform_table(min(options.seeds, 20)),
+        "real": lambda: real_table(options.data),
+        "cost": cost_table,
+    }
+    for name in options.tables:
+        show(name, list(tables[name]()))
+
+
+if __name__ == "__main__":
+    main()
