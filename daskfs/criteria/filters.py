@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from pydantic import Field
+from scipy.special import chdtrc, fdtrc, kolmogorov, stdtr
 
 from daskfs.criteria.registry import Criterion, Parameters, Significance, TestedParameters
 from daskfs.criteria.statistics import (
@@ -76,8 +77,6 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
 
     NaN for a constant feature, and without more rows than classes or without two classes.
     """
-    from scipy.stats import f
-
     between, within = scatters(moments)
     present = moments.counts[moments.counts > 0]
     of_classes, of_rows = present.size - 1, present.sum() - present.size
@@ -87,7 +86,7 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
     varies = between + within > 0
     ratio = np.full(found.shape, np.inf)
     np.divide(between * of_rows, within * of_classes, out=ratio, where=within > 0)
-    found[varies] = f.sf(ratio[varies], of_classes, of_rows)
+    found[varies] = fdtrc(of_classes, of_rows, ratio[varies])
     return found
 
 
@@ -148,8 +147,6 @@ def _pearson_pvalues(statistics: Statistics, parameters: PearsonParameters) -> n
     With more than two classes, the largest of several correlations is tested: its p-value times the number of classes
     (Bonferroni), at most 1.
     """
-    from scipy.stats import t
-
     moments = statistics[pearson_needs(parameters)[0]]
     assert isinstance(moments, ClassMoments | TargetMoments)
     size, n_compared = pearson_fields(statistics, parameters)["score"], 1
@@ -163,7 +160,7 @@ def _pearson_pvalues(statistics: Statistics, parameters: PearsonParameters) -> n
     rest = 1 - size**2
     ratio = np.where(np.isnan(size), np.nan, np.inf)
     np.divide(size * np.sqrt(n_rows - 2), np.sqrt(np.abs(rest)), out=ratio, where=rest > 0)
-    return np.minimum(2 * t.sf(ratio, n_rows - 2) * n_compared, 1.0)
+    return np.minimum(2 * stdtr(n_rows - 2, -ratio) * n_compared, 1.0)
 
 
 def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
@@ -208,11 +205,10 @@ def _kolmogorov_needs(parameters: Parameters) -> tuple[Need, ...]:
 def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
     """Return the p-values of the two-sample distance, (width,), float64, for the largest of all pairs of classes.
 
-    The distance of each pair is compared with the asymptotic distribution at n_a n_b / (n_a + n_b); the largest one is
-    at most as likely as all pairs together (Bonferroni). Values that repeat make the p-values too large, not too small.
+    The distance of each pair is compared with the asymptotic distribution at n = n_a n_b / (n_a + n_b), with Stephens's
+    correction (1970) for few rows; the largest one is at most as likely as all pairs together (Bonferroni). Values that
+    repeat make the p-values too large, not too small.
     """
-    from scipy.stats import kstwo
-
     found, moments = statistics[kolmogorov_needs(parameters)[0]], statistics[_kolmogorov_needs(parameters)[0]]
     assert isinstance(found, Distributions)
     assert isinstance(moments, ClassMoments)
@@ -220,7 +216,8 @@ def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.nd
     first, second = np.triu_indices(counts.size, 1)
     total = np.zeros(found.distance.shape)
     for effective in counts[first] * counts[second] / (counts[first] + counts[second]):
-        total += kstwo.sf(found.distance, max(1, round(float(effective))))
+        root = np.sqrt(effective)
+        total += kolmogorov((root + 0.12 + 0.11 / root) * found.distance)
     return np.minimum(np.where(np.isnan(found.distance), np.nan, total), 1.0)
 
 
@@ -265,14 +262,12 @@ def _information_needs(parameters: InformationParameters) -> tuple[Need, ...]:
 
 def _information_pvalues(statistics: Statistics, parameters: InformationParameters) -> np.ndarray:
     """Return the p-values of the G test, (width,), float64: 2 l ln 2 times the gain is asymptotically chi-squared."""
-    from scipy.stats import chi2
-
     fields, moments = information_fields(statistics, parameters), statistics[_information_needs(parameters)[0]]
     assert isinstance(moments, ClassMoments)
     n_classes = int(np.count_nonzero(moments.counts))
     freedom = (fields["bins_in_use"] - 1) * (n_classes - 1)
     ratio = 2 * moments.counts.sum() * np.log(2) * fields["score"]
-    return np.where(freedom > 0, chi2.sf(ratio, np.maximum(freedom, 1)), np.nan)
+    return np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), np.maximum(ratio, 0.0)), np.nan)
 
 
 # --------------------------------------------------------------------------------------------------- registry entries

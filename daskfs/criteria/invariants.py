@@ -13,17 +13,18 @@ from daskfs.criteria.statistics import NeedInvariants
 from daskfs.graph.edges import listed_edges, loop_weights, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
+from daskfs.kernels.statistics.permutation import permuted_at_once
 from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, n_probes, no_products
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import PANEL_WIDTH, Shape
+from daskfs.store.tiles import Shape
 
 N_BLOCKS = 16
 """Usual number of blocks of edges; see :func:`daskfs.graph.partition.block_rows`."""
-HELD_VALUES = 2**24
+HELD_VALUES = 2**23
 """Entries and rows of the matrices of a graph that are held at once."""
 
 
@@ -110,7 +111,7 @@ def halves_of_slab(shape: Shape, columns: int) -> Cost:
 def permuted_cost(n_samples: int, n_neighbors: int) -> Cost:
     """List what a unit holds while it permutes a panel: also the weights of a graph of lists of some length."""
     return (
-        Array("a panel that is permuted, its squares and products", (8, n_samples, PANEL_WIDTH)),
+        Array("columns that are permuted, their squares and products", (8, n_samples, permuted_at_once(n_samples))),
         *_weights_cost(n_samples, n_neighbors),
     )
 

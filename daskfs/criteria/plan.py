@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.invariants import halves_of_slab, permuted_cost
 from daskfs.criteria.rrpc.candidates import plan_greedy
 from daskfs.criteria.slab import SCORE_STAGE, panel_cost, rows_cost, slab_cost, stream_cost
 from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE
@@ -35,19 +34,19 @@ MOST_FIELDS = 4
 
 
 def slab_columns(
-    shape: Shape, memory_limit: int | None, *, scaled: bool, pairwise: bool = False, tested: int | None = None
+    shape: Shape, memory_limit: int | None, *, scaled: bool, pairwise: bool = False, tests: tuple[Cost, Cost] = ((), ())
 ) -> int:
     """Return the number of columns of a scoring unit: whole tile columns, as many as fit the slab budget.
 
-    `pairwise` means that values may be missing, and rows are picked column by column; `tested` is the number of
-    neighbors in the graphs on which columns are tested, None if they are not.
+    `pairwise` means that values may be missing, and rows are picked column by column; `tests` is
+    the memory of tests of columns, for a unit and for a column.
     """
-    per_column = total(slab_cost(shape, 1, scaled=scaled)) + (0 if tested is None else total(halves_of_slab(shape, 1)))
+    per_column = total(slab_cost(shape, 1, scaled=scaled)) + total(tests[1])
     copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
     room = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
     room -= total(rows_cost(shape.n_samples, pairwise=pairwise))
     room -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
-    room -= 0 if tested is None else total(permuted_cost(shape.n_samples, tested))
+    room -= total(tests[0])
     fitting = min(slab_budget(memory_limit) // per_column, int(room) // (per_column + copied))
     fitting = max(1, fitting)
     wanted = (

@@ -17,11 +17,13 @@ import numpy as np
 
 from daskfs.criteria.invariants import ratio_of
 from daskfs.criteria.registry import Significance
-from daskfs.criteria.statistics import Need, NeedHalves, NeedInvariants, NeedTails, Statistics
+from daskfs.criteria.statistics import Need, NeedHalves, NeedInvariants, NeedMoments, NeedTails, Statistics
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.statistics.permutation import (
     MOST_RATIO,
     RatioInvariants,
     Tails,
+    permuted_at_once,
     permuted_pvalues,
     ratio_pvalues,
 )
@@ -64,7 +66,9 @@ class RatioTest:
 
     def needs(self, parameters: Any) -> tuple[Need, ...]:
         """Return the statistics needed: ratios and invariants on the graph, or on those of both halves."""
-        found: list[Need] = [NeedTails(parameters.score_scaling, self.of_labeled)]
+        scaling = parameters.score_scaling
+        # the forms take the moments of all rows as well
+        found: list[Need] = [NeedMoments(scaling), NeedTails(scaling, self.of_labeled)]
         for half in _halves(parameters):
             found += [*self.ratio_needs(parameters, half), self.invariants(parameters, half)]
             found += [] if half is None else [NeedHalves()]
@@ -116,11 +120,13 @@ class RatioTest:
             tested = np.arange(numbers.size)
             if half is not None:
                 tested = np.flatnonzero(context.store.open(layout.HALVES)[...][numbers] != half)
-            if tested.size:
-                F = columns[:, tested].astype(np.float64)
+            if not tested.size:
+                continue
+            forms = ratio_of(context, self.invariants(parameters, half)).forms
+            for some in row_blocks(tested.size, permuted_at_once(rows.size)):
+                F = columns[:, tested[some]].astype(np.float64)
                 F -= F[rows].mean(axis=0)
-                forms = ratio_of(context, self.invariants(parameters, half)).forms
-                found[tested] = permuted_pvalues(F, forms, rows, small_is_good=self.small_is_good)
+                found[tested[some]] = permuted_pvalues(F, forms, rows, small_is_good=self.small_is_good)
         return found
 
 

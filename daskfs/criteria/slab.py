@@ -33,6 +33,7 @@ from daskfs.criteria.statistics import (
     NeedTails,
     distribution_statistics,
     panel_statistic,
+    panel_tails,
     sign_table,
 )
 from daskfs.graph.partition import block_rows, index_dtype
@@ -161,7 +162,9 @@ def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Observe
     for need in needs:
         if isinstance(need, NeedNumbers):
             found[need] = panel.numbers[group.columns]
-        elif isinstance(need, NeedMoments | NeedTails) or (
+        elif isinstance(need, NeedTails):
+            found[need] = panel_tails(need, seen.values, seen.labels, found.get(NeedMoments(need.scaling)), passes)
+        elif isinstance(need, NeedMoments) or (
             isinstance(need, NeedOfLabels) and need not in sorts and group.known.size
         ):
             found[need] = panel_statistic(need, seen.values, seen.labels, seen.weights, passes)

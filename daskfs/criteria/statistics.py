@@ -195,7 +195,7 @@ def panel_statistic(
     Parameters
     ----------
     need
-        :class:`NeedMoments`, :class:`NeedTails` or one of :data:`NeedOfLabels`. Graph forms of all panels of a slab are
+        :class:`NeedMoments` or one of :data:`NeedOfLabels`. Graph forms of all panels of a slab are
         computed together, in one stream of the graph.
     F
         Panel, shape (n_samples, width).
@@ -208,12 +208,6 @@ def panel_statistic(
     """
     if isinstance(need, NeedMoments):
         return column_moments(F, weights, passes)
-    if isinstance(need, NeedTails):
-        rows = None
-        if need.of_labeled:
-            assert labels is not None
-            rows = np.flatnonzero(labels.is_labeled)
-        return column_tails(F, column_moments(F, None, passes, rows), rows)
     assert labels is not None
     if isinstance(need, NeedClassMoments):
         return class_moments(F, labels.values, len(labels.classes), weights, passes)
@@ -222,6 +216,18 @@ def panel_statistic(
     known = np.flatnonzero(labels.is_labeled)
     target = labels.values[known].astype(np.float64)
     return target_moments(F, target, None if weights is None else weights[known], passes, known)
+
+
+def panel_tails(
+    need: NeedTails, F: np.ndarray, labels: Labels | None, moments: Statistic | None, passes: Passes = PLAIN
+) -> Tails:
+    """Return the higher moments of a panel; `moments` are those of all rows if they are known, else None."""
+    if not need.of_labeled or (labels is not None and labels.is_labeled.all()):
+        known = moments if isinstance(moments, Moments) else column_moments(F, None, passes)
+        return column_tails(F, known, passes)
+    assert labels is not None
+    rows = np.flatnonzero(labels.is_labeled)
+    return column_tails(F, column_moments(F, None, passes, rows), passes, rows)
 
 
 def distribution_statistics(

@@ -18,7 +18,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
 from daskfs.criteria.row_blocks import weights_cost
 from daskfs.criteria.slab import graph_needs, method_to_json
-from daskfs.criteria.statistics import NeedInvariants
+from daskfs.criteria.statistics import NeedHalves, NeedInvariants
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
@@ -141,7 +141,7 @@ class Chain:
         """Number of columns of a slab."""
         data = self.data
         scaled, pairwise = self.is_scaled, data.is_pairwise
-        return slab_columns(data.shape, self.memory_limit, scaled=scaled, pairwise=pairwise, tested=self._tested)
+        return slab_columns(data.shape, self.memory_limit, scaled=scaled, pairwise=pairwise, tests=self._tests_cost(1))
 
     @property
     def _tests(self) -> list[NeedInvariants]:
@@ -149,10 +149,14 @@ class Chain:
         needs = (need for method in self.all_methods for need in method.needs)
         return list(dict.fromkeys(need for need in needs if isinstance(need, NeedInvariants)))
 
-    @property
-    def _tested(self) -> int | None:
-        """Largest number of neighbors in a graph on which features are tested; None if there is none."""
-        return max((need.weighting.n_neighbors if need.weighting else 0 for need in self._tests), default=None)
+    def _tests_cost(self, columns: int) -> tuple[Cost, Cost]:
+        """Return the memory of tests on graphs in a unit, and of those of a number of columns."""
+        if not self._tests:
+            return (), ()
+        n_neighbors = max(need.weighting.n_neighbors if need.weighting else 0 for need in self._tests)
+        is_crossed = any(isinstance(need, NeedHalves) for method in self.all_methods for need in method.needs)
+        of_columns = halves_of_slab(self.data.shape, columns) if is_crossed else ()
+        return permuted_cost(self.data.shape.n_samples, n_neighbors), of_columns
 
     @property
     def scored(self) -> Sequence[Method]:
@@ -223,8 +227,8 @@ class Chain:
             scaled=self.is_scaled,
             pairwise=self.data.is_pairwise,
         )
-        if (tested := self._tested) is not None:
-            slabs = slabs.with_more(*halves_of_slab(shape, self.columns), *permuted_cost(shape.n_samples, tested))
+        of_unit, of_columns = self._tests_cost(self.columns)
+        slabs = slabs.with_more(*of_unit, *of_columns)
         n_fields = sum(len(method.fields) for method in methods)
         read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)
         written = WORD * n_fields * shape.n_features

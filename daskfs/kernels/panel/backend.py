@@ -25,6 +25,10 @@ class Passes(Protocol):
         """Return weighted sums of deviations from `center` and of their squares, (n_weightings, width), float64."""
         ...
 
+    def power_sums(self, F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """Return the sums of the powers 2, 3, 4 and 6 of ``(F - center) * factor``, shape (4, width), float64."""
+        ...
+
     def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest value of each column, each of shape (width,), float64."""
         ...

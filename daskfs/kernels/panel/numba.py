@@ -97,6 +97,31 @@ def _deviation_sums(
 
 
 @compiled
+def _power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray, sums: np.ndarray) -> None:
+    n_rows, width = F.shape
+    for r in range(0, n_rows - n_rows % 4, 4):
+        for j in range(width):
+            low, scale = center[j], factor[j]
+            x0, x1 = (np.float64(F[r, j]) - low) * scale, (np.float64(F[r + 1, j]) - low) * scale
+            x2, x3 = (np.float64(F[r + 2, j]) - low) * scale, (np.float64(F[r + 3, j]) - low) * scale
+            y0, y1, y2, y3 = x0 * x0, x1 * x1, x2 * x2, x3 * x3
+            z0, z1, z2, z3 = x0 * y0, x1 * y1, x2 * y2, x3 * y3
+            sums[0, j] = sums[0, j] + y0 + y1 + y2 + y3
+            sums[1, j] = sums[1, j] + z0 + z1 + z2 + z3
+            sums[2, j] = sums[2, j] + y0 * y0 + y1 * y1 + y2 * y2 + y3 * y3
+            sums[3, j] = sums[3, j] + z0 * z0 + z1 * z1 + z2 * z2 + z3 * z3
+    for r in range(n_rows - n_rows % 4, n_rows):
+        for j in range(width):
+            x = (np.float64(F[r, j]) - center[j]) * factor[j]
+            y = x * x
+            z = x * y
+            sums[0, j] += y
+            sums[1, j] += z
+            sums[2, j] += y * y
+            sums[3, j] += z * z
+
+
+@compiled
 def _extremes(F: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
     n_rows, width = F.shape
     whole = n_rows - n_rows % 8
@@ -281,6 +306,13 @@ def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tu
     sums, squares = np.zeros((2, weights.shape[0], F.shape[1]))
     _deviation_sums(_ordered(F), center, _ordered(weights), sums, squares)
     return sums, squares
+
+
+def power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Run :func:`daskfs.kernels.panel.numpy.power_sums` compiled."""
+    sums = np.zeros((4, F.shape[1]))
+    _power_sums(_ordered(F), center, factor, sums)
+    return sums
 
 
 def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -111,6 +111,30 @@ def weighted_sums(F: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([weighted_column_sums(weight, values) for weight in weights])
 
 
+def power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Return the sums of powers of scaled deviations from a center.
+
+    Parameters
+    ----------
+    F
+        Rows of a panel, shape (n_rows, width), C order, any real dtype.
+    center, factor
+        Shape (width,), float64.
+
+    Returns
+    -------
+    numpy.ndarray
+        Sums of the powers 2, 3, 4 and 6 of ``(F - center) * factor``, shape (4, width), float64.
+    """
+    deviation = F.astype(np.float64)
+    deviation -= center
+    deviation *= factor
+    square = deviation * deviation
+    np.multiply(deviation, square, out=deviation)
+    powers = square, deviation, square * square, deviation * deviation
+    return np.stack([column_sums(power) for power in powers])
+
+
 def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted sums of deviations from a center, and of their squares.
 

@@ -20,19 +20,25 @@ from math import factorial, prod
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtrc, gammainc, gammaincc, ndtr
 
+from daskfs.kernels.panel.backend import Passes
 from daskfs.kernels.scaling import inverse_or_zero
 from daskfs.kernels.statistics.moments import Moments, row_blocks
 
-TAIL_ROWS = 512
+TAIL_ROWS = 4096
 """Rows whose powers are taken together, so that they stay in cache."""
 OWN_SKEWNESS, LEAST_ROWS = 0.2, 50
 """Difference to the skewness of T of a normal feature, and number of rows that carry the degrees, from which on
 p-values are found by permutation.
 """
 NORMAL_MOMENTS = {2: 1.0, 3: 0.0, 4: 3.0, 6: 15.0}
+LEAST_SKEWNESS = 1e-4
+"""Skewness below which a type III curve is a normal one, to the accuracy of its functions."""
 ENOUGH, LEAST_DRAWN = 20, 200
 """Permutations at least as good as the observed order that settle a p-value, and fewest permutations at all."""
+VALUES_AT_ONCE = 2**21
+"""Values of the columns that are permuted together: 16 MiB."""
 PERMUTED_VALUES = 2**31
 """Values of a column over all its permutations."""
 MOST_RATIO = 1e8
@@ -94,7 +100,7 @@ class RatioInvariants:
         return {name: np.polynomial.polynomial.polyval(c, values) for name, values in vars(self).items()}
 
 
-def column_tails(F: np.ndarray, moments: Moments, rows: np.ndarray | None = None) -> Tails:
+def column_tails(F: np.ndarray, moments: Moments, passes: Passes, rows: np.ndarray | None = None) -> Tails:
     """Return the central moments of the columns of a panel.
 
     Parameters
@@ -103,6 +109,8 @@ def column_tails(F: np.ndarray, moments: Moments, rows: np.ndarray | None = None
         Panel, shape (n_samples, width), without missing values.
     moments
         Moments of the same rows.
+    passes
+        Backend of the sums.
     rows
         Numbers of the rows that count, shape (n_rows,), int64; None for all.
     """
@@ -110,17 +118,10 @@ def column_tails(F: np.ndarray, moments: Moments, rows: np.ndarray | None = None
     # powers of deviations up to 1 neither overflow nor vanish, and the scale of a feature does not change its ratio
     low, high = moments.extremes
     inverse = inverse_or_zero(np.maximum(high - moments.mean, moments.mean - low))
-    sums = {order: np.zeros(F.shape[1]) for order in (2, 3, 4, 6)}
+    sums = np.zeros((4, F.shape[1]))
     for part in row_blocks(n_rows, TAIL_ROWS):
-        deviations = (F[part] if rows is None else F[rows[part]]) - moments.mean
-        deviations *= inverse
-        squares = deviations * deviations
-        sums[2] += squares.sum(axis=0)
-        deviations *= squares
-        sums[3] += deviations.sum(axis=0)
-        sums[6] += np.einsum("ij,ij->j", deviations, deviations)
-        sums[4] += np.einsum("ij,ij->j", squares, squares)
-    return Tails(n_rows, {order: total / max(n_rows, 1) for order, total in sums.items()})
+        sums += passes.power_sums(F[part] if rows is None else F[rows[part]], moments.mean, inverse)
+    return Tails(n_rows, dict(zip((2, 3, 4, 6), sums / max(n_rows, 1), strict=True)))
 
 
 def ratio_moments(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> tuple[np.ndarray, ...]:
@@ -176,8 +177,6 @@ def ratio_pvalues(
         Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
         diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
     """
-    from scipy.stats import pearson3
-
     found, in_doubt = np.full(c.shape, np.nan), np.zeros(c.shape, bool)
     known = np.isfinite(c) & (tails.moments[2] > 0)
     if tails.n_rows < MIN_ROWS or not known.any():
@@ -188,7 +187,7 @@ def ratio_pvalues(
     if n_contrasts is not None:
         found[known] = _contrast_tail(z, skewness, n_contrasts)
     else:
-        found[known] = np.clip(pearson3.cdf(z, skewness) if small_is_good else pearson3.sf(z, skewness), 0.0, 1.0)
+        found[known] = _type_three(z, skewness) if small_is_good else _type_three(-z, -skewness)
     width = int(known.sum())
     normal = Tails(tails.n_rows, {order: np.full(width, value) for order, value in NORMAL_MOMENTS.items()})
     few_degrees = invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2]
@@ -196,10 +195,19 @@ def ratio_pvalues(
     return found, in_doubt
 
 
+def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
+    """Return P(Z <= z) for Pearson's type III curve of mean 0, variance 1 and some skewness, (width,)."""
+    found = ndtr(z)
+    skewed = np.abs(skewness) > LEAST_SKEWNESS
+    half = skewness[skewed] / 2
+    shape = 1 / half**2  # of a gamma variable, which begins where the curve begins, or ends
+    place = np.maximum(shape + z[skewed] / half, 0.0)
+    found[skewed] = np.where(half > 0, gammainc(shape, place), gammaincc(shape, place))
+    return found
+
+
 def _contrast_tail(z: np.ndarray, skewness: np.ndarray, n_contrasts: int) -> np.ndarray:
     """Return P(a C + N >= z), C chi-squared and N normal, for mean 0, variance 1 and some skewness, (width,)."""
-    from scipy.stats import chi2, norm
-
     # C alone makes the skewness; a type III curve of this skewness would have too light a tail
     scale = np.cbrt(np.maximum(skewness, 0.0) / (8 * n_contrasts))
     scale = np.clip(scale, 1e-6, np.sqrt(0.5 / n_contrasts))
@@ -209,7 +217,8 @@ def _contrast_tail(z: np.ndarray, skewness: np.ndarray, n_contrasts: int) -> np.
     tilt = np.minimum(spread / (2 * scale), np.maximum(z, 0.0) / np.maximum(spread, 1e-9))
     places = nodes + tilt[:, None]
     rest = (z[:, None] - spread[:, None] * places) / scale[:, None] + n_contrasts
-    return np.clip((chi2.sf(rest, n_contrasts) * norm.pdf(places)).sum(axis=1) * (nodes[1] - nodes[0]), 0.0, 1.0)
+    density = np.exp(-(places**2) / 2) * ((nodes[1] - nodes[0]) / np.sqrt(2 * np.pi))
+    return np.clip((chdtrc(n_contrasts, np.maximum(rest, 0.0)) * density).sum(axis=1), 0.0, 1.0)
 
 
 def permuted_pvalues(
@@ -255,6 +264,11 @@ def permuted_pvalues(
                 break
     by_count = (n_better < ENOUGH) | (n_drawn == LEAST_DRAWN)
     return np.where(by_count, (n_better + 1) / (n_drawn + 1), n_better / n_drawn)
+
+
+def permuted_at_once(n_rows: int) -> int:
+    """Return the number of columns to permute together."""
+    return int(np.clip(VALUES_AT_ONCE // n_rows, 1, 64))
 
 
 def n_permutations(n_rows: int) -> int:
