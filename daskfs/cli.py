@@ -124,12 +124,13 @@ def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: bool, as_json: bool
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
     """Return the verdict, the first features of each method, and where the rest is."""
-    from daskfs.report.terminal import best_lines, verdict_lines
+    from daskfs.report.terminal import best_lines, significance_sentence, verdict_lines
 
     data, done = result["data"], sum(result["recomputed"].values())
     labeled = "" if data["task"] is None else f", {data['n_labeled']} labeled"
     return [
         *verdict_lines(result.get("verdict"), data["n_features"]),
+        *filter(None, [significance_sentence(result.get("significance"))]),
         *best_lines(result.get("best") or ()),
         f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features{labeled}; "
         + (f"{done} units ran, {result['seconds']:.1f} s in all" if done else "nothing to do"),
@@ -534,6 +535,10 @@ def rank(
     labels: Labels = None,
     methods: Methods = None,
     n_features: Annotated[int | None, typer.Option(help="How many features are selected; by default half.")] = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Instead: those that are more than chance, at this false discovery rate."),
+    ] = None,
     redundancy: Annotated[
         float | None, typer.Option(help="Pass over features that are correlated with a better one above this.")
     ] = None,
@@ -548,7 +553,7 @@ def rank(
     """Rank the features of a source without a job file, by methods for its labels; 'init' prints the job."""
     from daskfs.job.job import make_job
 
-    proposal = _proposal(source, labels, methods, n_features, redundancy, output)
+    proposal = _proposal(source, labels, methods, n_features, fdr, redundancy, output)
     if proposal.left_out:
         _warn([f"these columns hold no numbers, and are left out: {', '.join(proposal.left_out)}"])
     _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
@@ -566,7 +571,7 @@ def _proposal(source: str, labels: str | None, methods: str | None, *selection: 
     from daskfs.runs.proposal import propose_job
 
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
-    keys = dict(zip(("n_features", "redundancy", "output"), selection, strict=False))
+    keys = dict(zip(("n_features", "fdr", "redundancy", "output"), selection, strict=False))
     return propose_job(source, labels=labels, methods=names, **keys)
 
 

@@ -26,6 +26,7 @@ def rank(
     *,
     methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
+    fdr: float | None = None,
     redundancy: float | None = None,
     layer: str | None = None,
     use_rep: Any = None,
@@ -50,6 +51,9 @@ def rank(
         allow. Two and more are ranked by their consensus, too.
     n_features
         Number of selected features; None for half of them.
+    fdr
+        False discovery rate, such as 0.05, up to which features are selected instead of a number: only those that are
+        more than chance, with p-values in the ranking. None for no tests.
     redundancy
         Correlation above which a feature is put after all that are not redundant; None for no filter.
     layer
@@ -109,6 +113,7 @@ def rank(
         labels=y if y is None or isinstance(y, str) else _written_labels(y, scratch),
         methods=methods,
         n_features=n_features,
+        fdr=fdr,
         redundancy=redundancy,
         output=str(scratch / "run" if output is None else output),
     )

@@ -26,7 +26,7 @@ from daskfs.report.evaluation_view import panel_plot, stability_plot
 from daskfs.report.model import Method, Report
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.summary import report_summary
-from daskfs.report.terminal import best_lines, verdict_html, verdict_lines
+from daskfs.report.terminal import best_lines, significance_sentence, verdict_html, verdict_lines
 from daskfs.report.values import plain
 from daskfs.report.view import agreement_plot, along_plot, first_plot, image_plot, scores_plot
 from daskfs.runs.manifest import read_manifest
@@ -153,7 +153,8 @@ class RunResult(Mapping[str, Any]):
         if method is None and n is None and self.verdict is not None:
             n = int(self.verdict["n_selected"])
         size = chosen_columns(self._contents, label, n).size
-        return [self._contents.names[feature] for feature in self._contents.selectable[label][:size]]
+        found = self._contents.selected[label] if n is None else self._contents.selectable[label][:size]
+        return [self._contents.names[feature] for feature in found]
 
     @property
     def graph(self) -> KNNGraph | None:
@@ -289,7 +290,9 @@ class RunResult(Mapping[str, Any]):
         """Return the verdict, the first features of each method, and the directory."""
         data = self["data"]
         head = f"<RunResult of {data['source']}: {data['n_samples']} rows x {data['n_features']} features>"
-        return "\n".join([head, *verdict_lines(self.verdict, data["n_features"]), *best_lines(self["best"]), self.url])
+        tests = filter(None, [significance_sentence(self.get("significance"))])
+        sentences = *verdict_lines(self.verdict, data["n_features"]), *tests
+        return "\n".join([head, *sentences, *best_lines(self["best"]), self.url])
 
     def _repr_html_(self) -> str:
         """Return the verdict, the first features of each method and the evaluation's plot, for notebooks."""
@@ -297,6 +300,8 @@ class RunResult(Mapping[str, Any]):
         ranks = zip_longest(*(one["features"] for one in self["best"]), fillvalue="")
         rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
         text = verdict_html(self.verdict, self["data"]["n_features"])
+        if tests := significance_sentence(self.get("significance")):
+            text += f"<p>{html.escape(tests)}.</p>"
         table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
         return f"<div>{text}{table}{small_plot(self._evaluation_plot(), self)}</div>"
 

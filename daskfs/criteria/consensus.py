@@ -39,6 +39,7 @@ CONSENSUS = Criterion(
     reason="no rank in any method",
     ranked_by=COMBINED_FIELDS[-1],
     combines=True,
+    untested="the ranks of other methods are combined",
 )
 
 

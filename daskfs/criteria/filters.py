@@ -261,12 +261,18 @@ def _information_needs(parameters: InformationParameters) -> tuple[Need, ...]:
 
 
 def _information_pvalues(statistics: Statistics, parameters: InformationParameters) -> np.ndarray:
-    """Return the p-values of the G test, (width,), float64: 2 l ln 2 times the gain is asymptotically chi-squared."""
+    """Return the p-values of the G test, (width,), float64.
+
+    2 l ln 2 times the gain over l rows, divided by Williams's correction (1976) for tables of few rows, is
+    asymptotically chi-squared. Bins count as equally frequent.
+    """
     fields, moments = information_fields(statistics, parameters), statistics[_information_needs(parameters)[0]]
     assert isinstance(moments, ClassMoments)
-    n_classes = int(np.count_nonzero(moments.counts))
-    freedom = (fields["bins_in_use"] - 1) * (n_classes - 1)
-    ratio = 2 * moments.counts.sum() * np.log(2) * fields["score"]
+    counts = moments.counts[moments.counts > 0]
+    n_rows, n_bins, of_classes = counts.sum(), fields["bins_in_use"], counts.size - 1
+    freedom = (n_bins - 1) * of_classes
+    correction = 1 + (n_bins + 1) * (n_rows * (1 / counts).sum() - 1) / (6 * n_rows * max(of_classes, 1))
+    ratio = 2 * n_rows * np.log(2) * fields["score"] / correction
     return np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), np.maximum(ratio, 0.0)), np.nan)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,60 +13,59 @@ from daskfs.criteria.statistics import NeedInvariants
 from daskfs.graph.edges import listed_edges, loop_weights, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.statistics.permutation import permuted_at_once
-from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, n_probes, no_products
+from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, Products, n_probes, no_products
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.tiles import PANEL_WIDTH, Shape
 
-N_BLOCKS = 16
-"""Usual number of blocks of edges; see :func:`daskfs.graph.partition.block_rows`."""
-HELD_VALUES = 2**23
-"""Entries and rows of the matrices of a graph that are held at once."""
+if TYPE_CHECKING:  # importing it imports numba
+    from daskfs.kernels.statistics.permuted import RatioTerms
+
+HELD_EDGES = 2**24
+"""Edges of the largest graph on which features are permuted, which a worker then holds."""
 
 
-class EdgeProducts:
-    """Products of panels with the matrix of the weights between different rows, or of powers of these weights.
+def edge_products(context: Context, weighting: Weighting) -> Products:
+    """Return the products with the matrix of the weights between different rows; each call streams the edges once."""
 
-    Of a small graph the matrices are held, for repeated products.
-    """
-
-    def __init__(self, context: Context, weighting: Weighting) -> None:
-        self._context, self._weighting = context, weighting
-        self._held: list[sp.csr_matrix] | None = None
-
-    def __call__(self, panels: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
-        """Return the products, shape (n_samples, width), by power; the edges are streamed once."""
+    def products(panels: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
         found = {power: np.zeros(panel.shape) for power, panel in panels.items()}
-        for block in self._blocks(len(next(iter(panels.values())))):
+        for block in _blocks(context, weighting):
             for power, panel in panels.items():
-                of_power = block if power == 1 else block.power(power)
+                of_power = block.power(power)
                 found[power] += of_power @ panel
                 found[power] += of_power.T @ panel
         return found
 
-    def _blocks(self, n_samples: int) -> Iterator[sp.csr_matrix]:
-        if self._held is not None:
-            yield from self._held
-            return
-        weighting, held, n_held = self._weighting, list[sp.csr_matrix](), 0
-        stream = weighted_blocks(self._context, weighting.graph, weighting.n_neighbors, [weighting])
-        for source, target, weights in stream:
-            block = sp.csr_matrix((weights[0], (source, target)), shape=(n_samples, n_samples))
-            n_held += block.nnz + n_samples
-            if n_held <= HELD_VALUES:
-                held.append(block)
-            yield block
-        self._held = held if n_held <= HELD_VALUES else None
+    return products
+
+
+def _blocks(context: Context, weighting: Weighting) -> Iterator[sp.csr_matrix]:
+    """Yield matrices, shape (n_samples, n_samples), that hold each edge once."""
+    n_samples = context.tiles.shape.n_samples
+    for source, target, weights in weighted_blocks(context, weighting.graph, weighting.n_neighbors, [weighting]):
+        yield sp.csr_matrix((weights[0], (source, target)), shape=(n_samples, n_samples))
+
+
+def ratio_terms(context: Context, need: NeedInvariants) -> RatioTerms | None:
+    """Return the terms of a ratio, with all weights of its graph; None if these are more than are held."""
+    n_samples, weighting = context.tiles.shape.n_samples, need.weighting
+    half = sp.csr_matrix((n_samples, n_samples))
+    if weighting is not None:
+        summary = context.store.need_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+        if summary["n_edges"] > HELD_EDGES:
+            return None
+        half = sum(_blocks(context, weighting), half)
+    return ratio_of(context, need).terms((half + half.T).tocsr())
 
 
 def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio | ClassRatio:
     """Return the ratio of quadratic forms of a need."""
     weighting = need.weighting
-    products = no_products if weighting is None else EdgeProducts(context, weighting)
+    products = no_products if weighting is None else edge_products(context, weighting)
     if need.same_class_weight is not None:
         labels = context.counted_labels()
         assert labels is not None
@@ -99,7 +98,11 @@ def invariants_cost(n_samples: int, weighting: Weighting | None, n_classes: int,
         *process,
         *vectors,
         *listed_edges(n_samples, weighting.n_neighbors, width),
-        *_weights_cost(n_samples, weighting.n_neighbors),
+        Array(
+            "a block of weights as a matrix, sorted, and of powers",
+            (6, largest_block(n_samples) * weighting.n_neighbors),
+        ),
+        Array("where its rows begin", (6, n_samples), "int64"),
     )
 
 
@@ -109,20 +112,12 @@ def halves_of_slab(shape: Shape, columns: int) -> Cost:
 
 
 def permuted_cost(n_samples: int, n_neighbors: int) -> Cost:
-    """List what a unit holds while it permutes a panel: also the weights of a graph of lists of some length."""
+    """List what a unit holds while it permutes columns: also the weights of a graph of lists of some length."""
+    edges = min(n_samples * n_neighbors, HELD_EDGES)
     return (
-        Array("columns that are permuted, their squares and products", (8, n_samples, permuted_at_once(n_samples))),
-        *_weights_cost(n_samples, n_neighbors),
-    )
-
-
-def _weights_cost(n_samples: int, n_neighbors: int) -> Cost:
-    """List the matrices of :class:`EdgeProducts`."""
-    held = min(n_samples * (n_neighbors + N_BLOCKS), HELD_VALUES)
-    return (
-        Objects("entries and rows of the weights of a graph", held, 2 * WORD),
-        Array("a block of weights as a matrix, sorted, and of powers", (6, largest_block(n_samples) * n_neighbors)),
-        Array("where its rows begin", (6, n_samples), "int64"),
+        Array("columns that are permuted, as stored and scaled", (3, n_samples, PANEL_WIDTH)),
+        Array("vectors of rows", (16, n_samples)),
+        Objects("weights of a graph, one way, both ways and added up", 6 * edges, 12),
     )
 
 

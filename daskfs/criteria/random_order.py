@@ -66,5 +66,6 @@ CRITERIA = (
         parameters=ChanceParameters,
         statistics=chance_needs,
         score=chance_fields,
+        untested="it draws the order",
     ),
 )

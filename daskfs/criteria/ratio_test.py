@@ -9,26 +9,25 @@ of other data (a representation, a precomputed graph, the target).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.invariants import ratio_of
+from daskfs.criteria.invariants import ratio_terms
 from daskfs.criteria.registry import Significance
 from daskfs.criteria.statistics import Need, NeedHalves, NeedInvariants, NeedMoments, NeedTails, Statistics
-from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.statistics.permutation import (
-    MOST_RATIO,
     RatioInvariants,
     Tails,
-    permuted_at_once,
-    permuted_pvalues,
     ratio_pvalues,
 )
 from daskfs.store import layout
 from daskfs.store.context import Context
+
+MOST = 1e8
+"""Ratio that stands for an infinite one."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class RatioTest:
         for half in _halves(parameters):
             invariants = statistics[self.invariants(parameters, half)]
             assert isinstance(invariants, RatioInvariants)
-            ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST_RATIO)
+            ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST)
             own, own_doubt = ratio_pvalues(
                 ratio,
                 invariants,
@@ -98,8 +97,15 @@ class RatioTest:
             found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
         return found, in_doubt
 
-    def permuted(self, context: Context, parameters: Any, numbers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return p-values by permutation.
+    def permuted(
+        self,
+        context: Context,
+        parameters: Any,
+        numbers: np.ndarray,
+        columns: np.ndarray,
+        held: MutableMapping[Any, Any],
+    ) -> np.ndarray:
+        """Return p-values by permutation, NaN on a graph of too many edges.
 
         Parameters
         ----------
@@ -109,7 +115,11 @@ class RatioTest:
             Parameters of the method.
         numbers, columns
             Features, shape (width,), int64, and their values, shape (n_samples, width), as they are scored.
+        held
+            Terms of the ratios of a unit.
         """
+        from daskfs.kernels.statistics.permuted import permuted_pvalues
+
         rows = np.arange(columns.shape[0])
         if self.of_labeled:
             labels = context.counted_labels()
@@ -120,13 +130,12 @@ class RatioTest:
             tested = np.arange(numbers.size)
             if half is not None:
                 tested = np.flatnonzero(context.store.open(layout.HALVES)[...][numbers] != half)
-            if not tested.size:
-                continue
-            forms = ratio_of(context, self.invariants(parameters, half)).forms
-            for some in row_blocks(tested.size, permuted_at_once(rows.size)):
-                F = columns[:, tested[some]].astype(np.float64)
-                F -= F[rows].mean(axis=0)
-                found[tested[some]] = permuted_pvalues(F, forms, rows, small_is_good=self.small_is_good)
+            need = self.invariants(parameters, half)
+            if tested.size and need not in held:
+                held[need] = ratio_terms(context, need)
+            if tested.size and held[need] is not None:
+                own = columns[:, tested]
+                found[tested] = permuted_pvalues(own, held[need], rows, small_is_good=self.small_is_good)
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -112,7 +112,14 @@ class Significance:
 class Permutes(Protocol):
     """Permutation test of some features."""
 
-    def permuted(self, context: Context, parameters: Any, numbers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def permuted(
+        self,
+        context: Context,
+        parameters: Any,
+        numbers: np.ndarray,
+        columns: np.ndarray,
+        held: MutableMapping[Any, Any],
+    ) -> np.ndarray:
         """Return the p-values of features with these numbers and values, shape (width,), float64."""
         ...
 

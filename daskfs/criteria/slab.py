@@ -103,12 +103,13 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     tables = {
         method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
     }
+    held: dict[Any, Any] = {}
     for panel in panels:
         for group in panel.groups:
             own = panel.numbers[group.columns] - columns.start
             for method in methods:
                 if group.serves(method.criterion):
-                    fields = _fields(context, tiles, method, panel, group)
+                    fields = _fields(context, tiles, method, panel, group, held)
                     for row, name in zip(tables[method.label], method.slab_fields, strict=True):
                         if name in fields:
                             row[own] = fields[name]
@@ -121,21 +122,19 @@ def slab_table(method: Method) -> str:
     return (layout.UNFINISHED if method.finish else layout.SCORES).format(method.label)
 
 
-def _fields(context: Context, tiles: Tiles, method: Method, panel: Panel, group: Group) -> Mapping[str, np.ndarray]:
+def _fields(
+    context: Context, tiles: Tiles, method: Method, panel: Panel, group: Group, held: dict[Any, Any]
+) -> Mapping[str, np.ndarray]:
     """Return the fields of the columns of a group by name; p-values in doubt are found by permutation."""
     fields, in_doubt = method.score(group.statistics)
     if in_doubt is not None and in_doubt.any():
-        fields[PVALUE][in_doubt] = _permuted(context, tiles, method, panel, np.flatnonzero(in_doubt))
+        test = method.test
+        assert test is not None
+        assert test.permutes is not None
+        numbers, values = panel.numbers[in_doubt], np.ascontiguousarray(panel.values[:, in_doubt])
+        (scaled,) = tiles.scaled_panels([values], [numbers], method.parameters.score_scaling)
+        fields[PVALUE][in_doubt] = test.permutes.permuted(context, method.parameters, numbers, scaled, held)
     return fields
-
-
-def _permuted(context: Context, tiles: Tiles, method: Method, panel: Panel, columns: np.ndarray) -> np.ndarray:
-    """Return the p-values by permutation of some columns of a panel, given by index, int64."""
-    assert method.test is not None
-    assert method.test.permutes is not None
-    numbers, values = panel.numbers[columns], np.ascontiguousarray(panel.values[:, columns])
-    (scaled,) = tiles.scaled_panels([values], [numbers], method.parameters.score_scaling)
-    return method.test.permutes.permuted(context, method.parameters, numbers, scaled)
 
 
 def _add_stored(store: Store, needs: Sequence[NeedInvariants | NeedHalves], panels: Sequence[Panel]) -> None:

@@ -13,7 +13,8 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import JobError, StoreError, nearest
 from daskfs.kernels.order import ranks
-from daskfs.ranking.dropped import selectable
+from daskfs.kernels.statistics.permutation import qvalues
+from daskfs.ranking.dropped import selectable, selected_features
 from daskfs.ranking.tables import method_scores
 from daskfs.runs.manifest import read_manifest
 from daskfs.stages.stage import Plan
@@ -25,7 +26,7 @@ from daskfs.store.tiles import Tiles
 
 KEY = "daskfs"
 """Key of the facts in all formats."""
-PREFIXES = ("rank_", "score_", "selected_")
+PREFIXES = ("rank_", "score_", "selected_", "pvalue_", "qvalue_")
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,12 @@ class Contents:
         Names of the features.
     columns
         ``rank_METHOD`` (int64, 1 is best), ``score_METHOD`` (float64, NaN for a feature without a score) and
-        ``selected_METHOD`` (bool), for each method, each of shape (n_features,).
+        ``selected_METHOD`` (bool), for each method, each of shape (n_features,); ``pvalue_METHOD`` and
+        ``qvalue_METHOD`` (float64) of methods that were tested.
     selectable
         By method, the features that it may select, best first, int64.
+    selected
+        By method, those that the job selects.
     facts
         Parameters, versions and citations, as JSON values.
     """
@@ -53,6 +57,7 @@ class Contents:
     names: list[str]
     columns: dict[str, np.ndarray]
     selectable: dict[str, np.ndarray]
+    selected: dict[str, np.ndarray]
     facts: dict[str, Any]
 
 
@@ -65,23 +70,28 @@ def read_run(url: str) -> Contents:
         raise StoreError(msg)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
-    n_selected, stage = int(plan.facts["n_selected"]), plan.stage("rank")
-    methods = methods_from(stage.parameters["methods"])
+    rule = plan.stage("rank").parameters
+    methods = methods_from(rule["methods"])
     columns: dict[str, np.ndarray] = {}
     may: dict[str, np.ndarray] = {}
+    selected: dict[str, np.ndarray] = {}
     for method in methods:
         table = method_scores(store, method)
-        may[method.label] = selectable(store, method, table, filtered=bool(stage.parameters.get("filtered")))
-        columns |= _columns(method, table, may[method.label][:n_selected])
-    facts = _facts(manifest, methods, n_selected)
-    return Contents(store, tiles, plan.tiles_url, tiles.feature_names(), columns, may, facts)
+        may[method.label] = selectable(store, method, table, filtered=bool(rule.get("filtered")))
+        selected[method.label] = selected_features(store, method, table, rule)
+        columns |= _columns(method, table, selected[method.label])
+    facts = _facts(manifest, methods)
+    return Contents(store, tiles, plan.tiles_url, tiles.feature_names(), columns, may, selected, facts)
 
 
 def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[str, np.ndarray]:
     rank = ranks(method.order(table))
     is_selected = np.zeros(rank.size, dtype=bool)
     is_selected[selected] = True
-    return dict(zip((f"{prefix}{method.label}" for prefix in PREFIXES), (rank, table[0], is_selected), strict=True))
+    values = [rank, table[0], is_selected]
+    if (pvalues := method.pvalues(table)) is not None:
+        values += [pvalues, qvalues(pvalues)]
+    return dict(zip((f"{prefix}{method.label}" for prefix in PREFIXES), values, strict=False))
 
 
 def is_ours(column: str, facts: Mapping[str, Any]) -> bool:
@@ -90,13 +100,13 @@ def is_ours(column: str, facts: Mapping[str, Any]) -> bool:
     return isinstance(labels, Mapping) and any(column == f"{prefix}{label}" for prefix in PREFIXES for label in labels)
 
 
-def _facts(manifest: Mapping[str, Any], methods: Sequence[Method], n_selected: int) -> dict[str, Any]:
+def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, Any]:
     job = manifest["job"]
     return {
         "daskfs_version": manifest["daskfs_version"],
         "created": manifest["created"],
         "versions": manifest["versions"],
-        "n_selected": n_selected,
+        "n_selected": manifest["n_selected"],
         "data": manifest["data"],
         "methods": {
             method.label: {
@@ -123,7 +133,7 @@ def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np
     label
         Label of the method.
     n_features
-        Number of features, among those that the method may select; None for the number of the job.
+        Number of features, among those that the method may select; None for those that the job selects.
 
     Raises
     ------
@@ -138,7 +148,7 @@ def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np
     if n_features is not None and not 1 <= n_features <= found.size:
         msg = f"n_features is {n_features}, and method {label} ranks {found.size} features that it may select."
         raise JobError(msg)
-    return np.sort(found[: contents.facts["n_selected"] if n_features is None else n_features])
+    return np.sort(contents.selected[label] if n_features is None else found[:n_features])
 
 
 def listed(labels: Sequence[str]) -> str:

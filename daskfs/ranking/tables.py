@@ -13,7 +13,7 @@ import numpy as np
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.kernels.statistics.permutation import qvalues
-from daskfs.ranking.dropped import dropped_features, selectable
+from daskfs.ranking.dropped import dropped_features, selected_features
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -44,7 +44,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     import pyarrow as pa
 
     del unit
-    filtered, fdr = bool(parameters.get("filtered")), parameters.get("fdr")
+    filtered = bool(parameters.get("filtered"))
     methods = methods_from(parameters["methods"])
     is_tested = bool(parameters.get("significance")) or any(method.test is not None for method in methods)
     tested = TEST_COLUMNS if is_tested else ()
@@ -62,14 +62,13 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         values[0] = table[0]
         if (pvalues := method.pvalues(table)) is not None:
             values[1:] = pvalues, qvalues(pvalues)
+            notes[(notes == "") & np.isnan(pvalues)] = "no p-value: few rows carry it, on a graph too large to permute"
         elif is_tested:
             notes[notes == ""] = f"no p-value: {method.untested}"
         ranked = [_row(method, rank, int(feature), names, values, notes) for rank, feature in enumerate(order, start=1)]
         rows += ranked
         place = np.argsort(order)
-        chosen = selectable(store, method, table, filtered=filtered)
-        chosen = chosen[: int(parameters["n_features"])] if fdr is None else chosen[values[-1][chosen] <= fdr]
-        selected += [ranked[place[feature]] for feature in chosen]
+        selected += [ranked[place[feature]] for feature in selected_features(store, method, table, parameters)]
         for feature, reason in dropped_features(store, method, table, names) if filtered else ():
             dropped.append((*ranked[place[feature]][:-1], reason))
     types = [None] * 4 + [pa.float64()] * (1 + len(tested)) + [None]

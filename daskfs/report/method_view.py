@@ -43,6 +43,8 @@ COLUMNS = {
     "mean_rank": "mean of the ranks",
     "n_rankings": "rankings that have the feature",
     "place": "rank",
+    "pvalue": "probability of a score at least as good by chance",
+    "qvalue": "false discovery rate of a selection that ends with the feature",
 }
 """What the columns beside the score say, by the name of a criterion's field."""
 

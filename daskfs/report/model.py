@@ -241,6 +241,8 @@ class Method(Block):
     citation: str = ""
     n_ranked: Number = None
     n_excluded: Number = None
+    n_significant: Number = None
+    pvalues: Series = {}
     curve: Series = {}
     columns: list[str] = []
     top: list[FeatureRow] = []
@@ -250,6 +252,21 @@ class Method(Block):
     elimination: Elimination | None = None
     image: Image | None = None
     along: Series = {}
+
+
+class Tested(Block):
+    """Numbers of features of a method that were tested, and that are more than chance."""
+
+    method: str = ""
+    n_tested: Number = None
+    n_significant: Number = None
+
+
+class Tests(Block):
+    """Tests of single features, at a false discovery rate."""
+
+    level: Number = None
+    methods: list[Tested] = []
 
 
 class Agreement(Block):
@@ -459,6 +476,7 @@ class Shown(Block):
     command: str = ""
     seconds: Number = None
     verdict: Verdict | None = None
+    significance: Tests | None = None
     data: Data | None = None
     graphs: list[Graph] = []
     stages: list[Stage] = []

@@ -163,7 +163,12 @@ class Plot:
 
 
 def score_curve(
-    curve: Mapping[str, Sequence[Number]], *, label: str, direction: str | None, log_rank: bool
+    curve: Mapping[str, Sequence[Number]],
+    *,
+    label: str,
+    direction: str | None,
+    log_rank: bool,
+    n_significant: Number = None,
 ) -> Plot | None:
     """Plot score by rank for one method.
 
@@ -177,6 +182,8 @@ def score_curve(
         ``"ascending"`` when small scores are good.
     log_rank
         Whether the rank axis is logarithmic.
+    n_significant
+        Number of features that are more than chance, where a line is drawn; None for no line.
 
     Returns
     -------
@@ -192,8 +199,12 @@ def score_curve(
         _set_x(axes, rank, log=log_rank)
         axes.set_ylim(*_padded(score, 0.06))
         axes.plot(rank, score, color=SERIES[0][0], marker="o" if rank.size == 1 else "")
+        if passing > 0:
+            axes.axvline(passing, color=SERIES[1][0], linestyle="--", linewidth=1)
 
-    return Plot((360, 250), "rank", score_name(direction), draw, f"Score by rank of {label}, from {ends}")
+    passing = plottable(n_significant)
+    cut = f", with a line at rank {passing:,.0f}" if passing > 0 else ""
+    return Plot((360, 250), "rank", score_name(direction), draw, f"Score by rank of {label}, from {ends}{cut}")
 
 
 def score_name(direction: str | None) -> str:

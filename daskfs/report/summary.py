@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.registry import Method, label_warnings
+from daskfs.criteria.registry import PVALUE, Method, label_warnings
 from daskfs.criteria.rescaled_regression.passes import stored_solution
 from daskfs.criteria.slab import graph_needs, methods_from
 from daskfs.criteria.sselect.trade_off import stored_curve
@@ -30,7 +30,8 @@ from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.graph.spec import GraphSpec
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.kernels.scaling import components_of
-from daskfs.ranking.dropped import dropped_features, selectable
+from daskfs.kernels.statistics.permutation import qvalues
+from daskfs.ranking.dropped import dropped_features, selectable, selected_features
 from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
 from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
@@ -54,6 +55,9 @@ from daskfs.version import __version__
 
 LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "zarr")
 CURVE_POINTS = 1500
+PVALUE_BINS = 20
+LEVEL = 0.05
+"""False discovery rate up to which features count as more than chance, unless select.fdr gives another."""
 TOP = 30
 EXCLUDED = 200
 DROPPED = 50
@@ -138,7 +142,8 @@ def run_facts(
         + evaluation_warnings(store, plan)
         + trust,
         "trust": trust,
-        "n_selected": plan.facts["n_selected"],
+        "n_selected": None if "fdr" in plan.stage("rank").parameters else plan.facts["n_selected"],
+        "significance": test_facts(store, plan),
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
         "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
         "ranking": str(store.path(layout.RANKING_CSV)),
@@ -153,6 +158,18 @@ def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
         return None
     n_features = int(plan.facts["shape"]["n_features"])
     return evaluation_verdict(store, stage.parameters, read_table(store, "stability"), n_features)
+
+
+def test_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
+    """Return how many features of each method are more than chance; None if none were tested."""
+    rule, found = plan.stage("rank").parameters, []
+    level = float(rule.get("fdr", LEVEL))
+    for method in _methods_of(plan):
+        if (pvalues := method.pvalues(method_scores(store, method))) is not None:
+            tested = int(np.count_nonzero(~np.isnan(pvalues)))
+            passed = int(np.count_nonzero(qvalues(pvalues) <= level))
+            found.append({"method": method.label, "n_tested": tested, "n_significant": passed})
+    return {"level": level, "methods": found} if found else None
 
 
 def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
@@ -368,7 +385,18 @@ def _dominance_warnings(plan: Plan) -> list[str]:
 
 def _method_warnings(store: Store, plan: Plan) -> list[str]:
     found = _label_warnings(store, plan) + _solution_warnings(store, plan) + _elimination_warnings(store, plan)
-    return found + _filter_warnings(store, plan)
+    return found + _filter_warnings(store, plan) + _untested_warnings(plan)
+
+
+def _untested_warnings(plan: Plan) -> list[str]:
+    """Return a warning for each method that selects no feature by select.fdr, as it has no p-values."""
+    if "fdr" not in plan.stage("rank").parameters:
+        return []
+    return [
+        f"method {method.label}: select.fdr selects none of its features, as these have no p-values: {method.untested}"
+        for method in _methods_of(plan)
+        if method.untested
+    ]
 
 
 def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
@@ -428,7 +456,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     names = tiles.feature_names()
     methods = sorted(_methods_of(plan), key=_is_no_consensus)
     tables = {method.label: method_scores(store, method) for method in methods}
-    filtered = bool(plan.stage("rank").parameters.get("filtered"))
+    rule = plan.stage("rank").parameters
+    filtered, level = bool(rule.get("filtered")), float(rule.get("fdr", LEVEL))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     axis = feature_axis(names, is_asked=bool(facts.feature_axis))
     task = tiles.info.task
@@ -441,7 +470,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "version": __version__,
         "methods": [
             {
-                **_method(m, tables[m.label], names),
+                **_method(m, tables[m.label], names, level),
                 "parameters": _parameters(m, ((eliminated := stored_elimination(store, m)) or {}).get("route")),
                 "trade_off": stored_curve(store, m),
                 "solution": stored_solution(store, m),
@@ -470,8 +499,16 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, Any]:
-    scores, fields = table[0], method.fields if method.combined else method.criterion.fields
+def _method(method: Method, table: np.ndarray, names: list[str], level: float) -> dict[str, Any]:
+    scores, fields = table[0], list(method.fields if method.combined else method.criterion.fields)
+    rows, tests = table[: len(fields)], dict[str, Any]()
+    if (pvalues := method.pvalues(table)) is not None:
+        passing = qvalues(pvalues)
+        rows = np.vstack([rows[0], pvalues, passing, rows[1:]])
+        fields[1:1] = [PVALUE, "qvalue"]
+        counts, edges = np.histogram(pvalues[~np.isnan(pvalues)], bins=PVALUE_BINS, range=(0.0, 1.0))
+        tests = {"pvalues": {"edges": edges.tolist(), "counts": counts.tolist()}}
+        tests["n_significant"] = int(np.count_nonzero(passing <= level))
     ranked = _ranked(method, table)
     places = np.unique(np.linspace(0, ranked.size - 1, min(CURVE_POINTS, ranked.size)).astype(int))
     return {
@@ -482,13 +519,14 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
         "n_ranked": int(ranked.size),
         "n_excluded": int(scores.size - ranked.size),
         "curve": {"rank": [int(p) + 1 for p in places], "score": [float(s) for s in scores[ranked[places]]]},
-        "columns": list(fields),
+        **tests,
+        "columns": fields,
         "top": [
             {
                 "rank": rank,
                 "feature": int(f),
                 "name": names[f],
-                "values": [float(v) for v in table[: len(fields), f]],
+                "values": [float(v) for v in rows[:, f]],
             }
             for rank, f in enumerate(ranked[:TOP], start=1)
         ],
@@ -557,6 +595,8 @@ def _parameters(method: Method, route: str | None) -> dict[str, Any]:
     taken = method.parameters if route is None else method.parameters.model_copy(update={"large_n": route})
     idle = taken.idle()
     parameters = {key: value for key, value in method.parameters.model_dump(mode="json").items() if key not in idle}
+    if not parameters.get("significance"):  # which it affects alone
+        parameters.pop("foreign_graph", None)
     if getattr(method.parameters, "graph", None) != GIVEN:
         return parameters
     of_weights = ("n_neighbors", "metric", "weights", "t", "graph_scaling")
@@ -601,7 +641,7 @@ def _redundancy(
     """Return counts of kept and dropped features, and the first dropped ones; None without a redundancy filter."""
     if (stage := _filter_stage(plan)) is None:
         return None
-    wanted, n_selected = stage.parameters["redundancy"], int(plan.facts["n_selected"])
+    wanted = stage.parameters["redundancy"]
     counts, rows = [], []
     for method in methods:
         table = tables[method.label]
@@ -613,7 +653,7 @@ def _redundancy(
             {
                 "label": method.label,
                 "n_kept": n_kept,
-                "n_selected": min(int(chosen[method.label].size), n_selected),
+                "n_selected": int(selected_features(store, method, table, plan.stage("rank").parameters).size),
                 "n_dropped": len(dropped),
             }
         )

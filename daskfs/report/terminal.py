@@ -56,6 +56,14 @@ def comparison_sentence(verdict: Mapping[str, Any]) -> str:
     return "; ".join(found)
 
 
+def significance_sentence(tests: Mapping[str, Any] | None) -> str:
+    """Return how many features of each method are more than chance; empty if none were tested."""
+    if not tests or not tests["methods"]:
+        return ""
+    counts = ", ".join(f"{one['method']} {one['n_significant']:,} of {one['n_tested']:,}" for one in tests["methods"])
+    return f"features that are more than chance, at a false discovery rate of {100 * tests['level']:g} %: {counts}"
+
+
 def metric_name(metric: str) -> str:
     """Return the words of a metric's name."""
     return metric.upper() if metric in ("rmse", "nmi") else metric.replace("_", " ")

@@ -37,7 +37,7 @@ from daskfs.report.plots import (
     svg_of,
 )
 from daskfs.report.table_cells import Cell, Fact, number_cell
-from daskfs.report.terminal import BEST, comparison_sentence, verdict_sentence
+from daskfs.report.terminal import BEST, comparison_sentence, significance_sentence, verdict_sentence
 from daskfs.report.values import (
     MISSING,
     TIMES,
@@ -74,6 +74,7 @@ def page(report: Report) -> dict[str, Any]:
         "version": report.version,
         "created": format_time(report.created),
         "verdict": _verdict(report),
+        "tests": significance_sentence(None if report.significance is None else report.significance.model_dump()),
         "best": _best(report),
         "tiles": _tiles(report),
         "data": None if report.data is None else _data(report.data),
@@ -239,8 +240,10 @@ def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[s
             ("Order", _ORDERS.get(direction, MISSING)),
             ("Ranked", format_count(method.n_ranked)),
             ("Excluded", format_count(method.n_excluded)),
+            *([("More than chance", format_count(method.n_significant))] if method.pvalues else []),
         ],
         "figure": svg_of(scores_plot(method, n_features), f"score{index}"),
+        "pvalues": histogram(method.pvalues, prefix=f"pvalue{index}", name=f"p-values of {label}", x_name="p-value"),
         "along": svg_of(along_plot(method, axis), f"along{index}"),
         "trade_off": None if method.trade_off is None else trade_off_view(method.trade_off),
         "solution": None if method.solution is None else solution_view(method.solution, index, label),
@@ -255,7 +258,11 @@ def scores_plot(method: Method, n_features: Number) -> Plot | None:
     n_ranks = len(method.curve.get("rank", ())) if n_features is None else n_features
     direction = "elimination" if method.elimination else method.direction
     return score_curve(
-        method.curve, label=method.label or method.method, direction=direction, log_rank=n_ranks > LOG_RANKS
+        method.curve,
+        label=method.label or method.method,
+        direction=direction,
+        log_rank=n_ranks > LOG_RANKS,
+        n_significant=method.n_significant,
     )
 
 

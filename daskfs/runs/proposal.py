@@ -44,6 +44,7 @@ def propose_job(
     labels: str | None = None,
     methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
+    fdr: float | None = None,
     redundancy: float | None = None,
     output: str | None = None,
 ) -> Proposal:
@@ -57,6 +58,8 @@ def propose_job(
         Methods as in a job; by default some that the labels allow.
     n_features
         Number of selected features; None for half of them.
+    fdr
+        False discovery rate up to which features are selected instead of a number; None for none.
     redundancy
         Correlation above which a feature is put after all that are not redundant; None for no filter.
     output
@@ -83,7 +86,8 @@ def propose_job(
             del data["exclude"]
         raw = opened.read_labels()
         task = None if raw is None else encode_labels(raw, opened.info.n_samples, "auto", spec.unlabeled).task
-    select: dict[str, Any] = {} if n_features is None else {"n_features": n_features}
+    rules = {"n_features": n_features, "fdr": fdr}
+    select: dict[str, Any] = {key: value for key, value in rules.items() if value is not None}
     if redundancy is not None:
         select["redundancy"] = {"threshold": redundancy, "demote": True}
     chosen = [methods] if isinstance(methods, str) else list(methods or METHODS[task])
@@ -123,7 +127,10 @@ COMMENTS = {
     "data": "where X and the labels are; exclude: columns of a table, by name, by pattern, or all that hold no numbers",
     "methods": "criteria, with parameters as {name: LaplacianScore, n_neighbors: 10}; 'daskfs methods' lists them",
     "consensus": "true ranks by the median of the ranks of all methods, too",
-    "select": "n_features: how many; redundancy: {threshold: 0.95} passes over copies of better features",
+    "select": (
+        "n_features: how many, or fdr: 0.05, those that are more than chance; redundancy: {threshold: 0.95} passes "
+        "over copies of better features"
+    ),
     "transform": "graph: zscore compares rows in standardized columns; score: zscore scores them",
     "evaluate": "models on the first features, in folds; null leaves it out",
     "cluster": "workers: 8, memory_limit: 4GiB of each; by default as the data and the machine ask for",

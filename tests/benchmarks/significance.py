@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ from daskfs import (
     LaplacianScore,
     PearsonScore,
     SupervisedLaplacianScore,
+    run,
 )
-from daskfs.estimators.base import ScoreSelector
 from tests.benchmarks.main_job import show
 
 FDR, N_INFORMATIVE = 0.1, 50
@@ -164,28 +165,29 @@ def _accuracy(X: np.ndarray, y: np.ndarray, features: np.ndarray) -> float:
 
 
 def cost_table() -> Iterator[dict[str, Any]]:
-    """Yield the CPU seconds of scoring with p-values and without, on a graph that is there already."""
-    from daskfs import knn_graph
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100_000, 256)).astype(np.float32)
-    y = rng.integers(0, 5, 100_000)
-    graph = knn_graph(X[:, :16].astype(np.float64), 5)
-    made: dict[str, Callable[[bool], ScoreSelector]] = {
-        "LaplacianScore, graph=": lambda on: LaplacianScore(graph=graph, significance=on, n_jobs=1),
-        "LSDF, all labeled": lambda on: LSDF(significance=on, n_jobs=1),
-        "FisherScore": lambda on: FisherScore(significance=on),
-        "KolmogorovSmirnovScore": lambda on: KolmogorovSmirnovScore(significance=on),
-    }
-    for name, make in made.items():
-        seconds: dict[bool, list[float]] = {True: [], False: []}
-        for _ in range(5):
-            for on in (False, True):
-                start = time.process_time()
-                make(on).fit(X, y)
-                seconds[on].append(time.process_time() - start)
-        off, on_ = np.median(seconds[False]), np.median(seconds[True])
-        yield {"method": name, "without": round(off, 2), "with": round(on_, 2), "ratio": round(on_ / off, 3)}
+    """Yield the seconds of the scoring pass with p-values and without, on a graph that is there already."""
+    with TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(200_000, 512)).astype(np.float32)
+        np.savez(f"{folder}/data.npz", X=X, y=np.where(np.arange(len(X)) % 2, rng.integers(0, 5, len(X)), -1))
+        np.save(f"{folder}/rep.npy", X[:, :16])
+        for name in ("LaplacianScore", "LSDF", "FisherScore", "KolmogorovSmirnovScore", "InformationGainScore"):
+            seconds: dict[bool, list[float]] = {True: [], False: []}
+            for number in range(5):
+                for on in (False, True):
+                    job = {
+                        "data": {"source": f"{folder}/data.npz", "labels": "y"},
+                        "methods": [name],
+                        "graph": {"use_rep": f"{folder}/rep.npy"},
+                        "significance": on,
+                        "evaluate": None,
+                        "cluster": {"workers": 0},
+                        "output": {"path": f"{folder}/{name}-{number}-{on}"},
+                    }
+                    stages = run(job, progress=False)["stages"]
+                    seconds[on].append(sum(stage["seconds"] for stage in stages if stage["name"] == "score"))
+            off, with_tests = float(np.median(seconds[False])), float(np.median(seconds[True]))
+            yield {"method": name, "without": off, "with": with_tests, "ratio": with_tests / off}
 
 
 def main() -> None:

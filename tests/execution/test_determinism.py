@@ -59,6 +59,8 @@ MORE: dict[Task, list[dict[str, Any]]] = {
     "classification": [
         {"name": "LaplacianScore", "label": "unit rows", "score_scaling": "unit"},
         {"name": "LaplacianScore", "label": "components", "graph_scaling": "zscore+pca=5"},
+        {"name": "LaplacianScore", "label": "tested", "graph_scaling": "zscore", "significance": True},
+        {"name": "LSDF", "label": "tested pairs", "significance": True},
         {"name": "FisherScore", "label": "zscore", "score_scaling": "zscore"},
         {"name": "SSelect", "label": "auto", "trade_off": "auto", "n_cut_features": 20},
         {**ROUNDS, "name": "RLSR", "label": "woodbury", "solver": "woodbury"},
@@ -68,7 +70,11 @@ MORE: dict[Task, list[dict[str, Any]]] = {
         {**MARKS, "label": "graph", "laplacian": True},
         {**ELIMINATED, "name": "SVMRFE", "label": "bound", "criterion": "rmb", "retrain": True},
     ],
-    "regression": [{"name": "RRPC", "label": "scaled", "score_scaling": "unit", "n_candidates": 30}],
+    "regression": [
+        {"name": "RRPC", "label": "scaled", "score_scaling": "unit", "n_candidates": 30},
+        {"name": "SupervisedLaplacianScore", "label": "tested", "significance": True},
+        {"name": "PearsonScore", "label": "tested pairs", "significance": True},
+    ],
 }
 """Other routes of a criterion, which its parameters choose."""
 
@@ -76,7 +82,7 @@ MORE: dict[Task, list[dict[str, Any]]] = {
 def methods(task: Task, form: str) -> list[dict[str, Any]]:
     """Return every method of the registry that serves a task and data, and what else some of them may do."""
     every = [{"name": name, **SETTINGS.get(name, {})} for name, row in criteria().items() if task in row.tasks]
-    every += MORE[task]
+    every += [m for m in MORE[task] if form not in ("incomplete", "weighted") or "significance" not in m]
     if form != "incomplete":
         return every
     return [m for m in every if not criteria()[m["name"]].is_joint and "pca" not in m.get("graph_scaling", "")]

@@ -39,6 +39,7 @@ N_SAMPLES, N_FEATURES = 3000, 16
 RANKED: list[Any] = [
     "LaplacianScore",
     {"name": "LaplacianScore", "label": "components", "graph_scaling": "zscore+pca=6"},
+    {"name": "LaplacianScore", "label": "tested", "significance": True},
     {"name": "SSelect", "label": "auto", "trade_off": "auto", "n_cut_features": 3},
     {"name": "RRPC", "n_candidates": 8},
     {"name": "RLSR", "gamma": 2000, "max_iter": 3},

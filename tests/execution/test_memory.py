@@ -76,6 +76,19 @@ PROJECTED = {
     for name in ("tall", "wide", "sparse")
 }
 """Principal components from one pass, from few rows, and from several passes."""
+TESTED = {
+    name: Case(
+        SHAPES[name],
+        (
+            {"name": "LaplacianScore", "significance": True, **({"score_scaling": "unit"} if name == "wide" else {})},
+            {"name": "LSDF", "significance": True},
+        ),
+        of=("halves", "invariants", "score"),
+        bytes_too=True,
+    )
+    for name in ("tall", "wide", "short")
+}
+"""Features tested on the graphs of halves, of sparse rows by permutation."""
 BY_COLUMNS: tuple[Any, ...] = (
     "FisherScore",
     "KolmogorovSmirnovScore",
@@ -126,7 +139,17 @@ def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
 
 def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
     """By one of the cases here, of loops, of searches or of evaluations."""
-    tables: tuple[Any, ...] = (SCORES, SELECTIONS, PREPARED, PROJECTED, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
+    tables: tuple[Any, ...] = (
+        SCORES,
+        SELECTIONS,
+        PREPARED,
+        PROJECTED,
+        TESTED,
+        SEARCHES,
+        LOOPS,
+        ELIMINATIONS,
+        EVALUATIONS,
+    )
     cases = [case for table in tables for case in table.values()]
     cases += [given_case(tmp_path, 200), represented_case(tmp_path, 3000)]
     cases += [dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
@@ -160,6 +183,11 @@ def test_measured_peak_and_bytes_of_a_representation(tmp_path: Path) -> None:
 def test_measured_peak_and_bytes_of_principal_components(tmp_path: Path, shape: str) -> None:
     names = {stage["name"].partition("-log1p")[0] for stage in measured(tmp_path, PROJECTED[shape])}
     assert shape != "sparse" or {"pca-basis-0", "pca-images-4", "pca-basis-5", "pca-rows"} <= names
+
+
+@pytest.mark.parametrize("shape", TESTED)
+def test_measured_peak_and_bytes_of_tests(tmp_path: Path, shape: str) -> None:
+    measured(tmp_path, TESTED[shape])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ of M. As M has row sums of 0, only patterns count in which every index occurs tw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import factorial, prod
@@ -35,14 +35,6 @@ p-values are found by permutation.
 NORMAL_MOMENTS = {2: 1.0, 3: 0.0, 4: 3.0, 6: 15.0}
 LEAST_SKEWNESS = 1e-4
 """Skewness below which a type III curve is a normal one, to the accuracy of its functions."""
-ENOUGH, LEAST_DRAWN = 20, 200
-"""Permutations at least as good as the observed order that settle a p-value, and fewest permutations at all."""
-VALUES_AT_ONCE = 2**21
-"""Values of the columns that are permuted together: 16 MiB."""
-PERMUTED_VALUES = 2**31
-"""Values of a column over all its permutations."""
-MOST_RATIO = 1e8
-"""Ratio that stands for an infinite one."""
 MIN_ROWS = 6
 """Fewest rows of which the third moment exists."""
 Pattern = tuple[int, ...]
@@ -219,61 +211,6 @@ def _contrast_tail(z: np.ndarray, skewness: np.ndarray, n_contrasts: int) -> np.
     rest = (z[:, None] - spread[:, None] * places) / scale[:, None] + n_contrasts
     density = np.exp(-(places**2) / 2) * ((nodes[1] - nodes[0]) / np.sqrt(2 * np.pi))
     return np.clip((chdtrc(n_contrasts, np.maximum(rest, 0.0)) * density).sum(axis=1), 0.0, 1.0)
-
-
-def permuted_pvalues(
-    F: np.ndarray,
-    forms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    rows: np.ndarray,
-    *,
-    small_is_good: bool,
-    seed: int = 0,
-) -> np.ndarray:
-    """Return p-values by sequential permutation (Besag and Clifford 1991).
-
-    A column is permuted until :data:`ENOUGH` permutations, of :data:`LEAST_DRAWN` or more, are at least as good as its
-    own order, or there were :func:`n_permutations` of them. All columns share the permutations, so the result does not
-    depend on which are tested together.
-
-    Parameters
-    ----------
-    F
-        Columns, shape (n_samples, width), float64, centered over `rows`.
-    forms
-        Returns f'Af and f'Bf of such columns, each (width,).
-    rows
-        Rows over which values are permuted, shape (n_rows,), int64; the others do not count.
-    small_is_good, seed
-        As in :func:`ratio_pvalues`; seed of the permutations.
-    """
-    numerator, denominator = forms(F)
-    c = np.divide(numerator, denominator, out=np.full_like(numerator, MOST_RATIO), where=denominator > 0)
-    n_better, n_drawn = np.zeros((2, F.shape[1]))
-    left, sign, values = np.arange(F.shape[1]), 1.0 if small_is_good else -1.0, F[rows]
-    for number in range(n_permutations(rows.size)):
-        permuted = np.zeros((F.shape[0], left.size))
-        permuted[rows] = values[np.random.default_rng([seed, number]).permutation(rows.size)]
-        numerator, denominator = forms(permuted)
-        excess = sign * (numerator - c[left] * denominator)
-        n_drawn[left] += 1
-        n_better[left] += excess <= 1e-12 * np.abs(numerator)
-        going = (n_better[left] < ENOUGH) | (number + 1 < LEAST_DRAWN)
-        if not going.all():
-            left, values = left[going], values[:, going]
-            if not left.size:
-                break
-    by_count = (n_better < ENOUGH) | (n_drawn == LEAST_DRAWN)
-    return np.where(by_count, (n_better + 1) / (n_drawn + 1), n_better / n_drawn)
-
-
-def permuted_at_once(n_rows: int) -> int:
-    """Return the number of columns to permute together."""
-    return int(np.clip(VALUES_AT_ONCE // n_rows, 1, 64))
-
-
-def n_permutations(n_rows: int) -> int:
-    """Return the largest number of permutations of columns of `n_rows` rows."""
-    return int(np.clip(PERMUTED_VALUES // n_rows, 99, 4999))
 
 
 def qvalues(pvalues: np.ndarray) -> np.ndarray:

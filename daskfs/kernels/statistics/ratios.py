@@ -7,16 +7,18 @@ cubes of its entries come from a stream of edges, of two passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from daskfs.kernels.statistics.permutation import RatioInvariants
 
+if TYPE_CHECKING:  # importing it imports numba
+    from daskfs.kernels.statistics.permuted import RatioTerms
+
 PROBE_VALUES = 2**20
 """Values of the random vectors that estimate tr W**3; up to 1,024 rows unit vectors give it exactly."""
-Forms = tuple[np.ndarray, np.ndarray]
 Products = Callable[[Mapping[int, np.ndarray]], Mapping[int, np.ndarray]]
 """Takes panels of shape (n_rows, width) by a power, and returns the products with W of entries to that power."""
 
@@ -40,11 +42,22 @@ class LaplacianRatio:
     def __init__(self, degrees: np.ndarray, loops: np.ndarray, products: Products) -> None:
         self._degrees, self._loops, self._products = degrees, loops, products
 
-    def forms(self, F: np.ndarray) -> Forms:
-        """Return f'Af and f'Bf of centered columns, shape (n_rows, width); each (width,), float64."""
-        d = self._degrees[:, None]
-        numerator = ((d - self._loops[:, None]) * F**2 - F * self._products({1: F})[1]).sum(axis=0)
-        return numerator, (d * F**2).sum(axis=0) - (d * F).sum(axis=0) ** 2 / self._degrees.sum()
+    def terms(self, weights: sp.csr_matrix) -> RatioTerms:
+        """Return the terms of the forms; `weights` is W."""
+        from daskfs.kernels.statistics.permuted import RatioTerms
+
+        d = self._degrees
+        none = np.full(d.size, -1)
+        return RatioTerms(
+            d - self._loops,
+            d,
+            d / np.sqrt(d.sum()),
+            weights,
+            in_numerator=True,
+            codes=none,
+            n_classes=0,
+            class_weight=0.0,
+        )
 
     def invariants(self, seed: int = 0) -> RatioInvariants:
         """Return the invariants of A - cB; `seed` is that of the random vectors."""
@@ -113,24 +126,28 @@ class ClassRatio:
         self._a = np.where(self._is_labeled, self._sizes.sum() - own_size, 0.0)
         self._mates = np.where(self._is_labeled, own_size - 1, 0.0)
 
-    @cached_property
-    def _degrees(self) -> np.ndarray:
-        return self._products({1: np.ones((self._a.size, 1))})[1][:, 0]
+    def terms(self, weights: sp.csr_matrix) -> RatioTerms:
+        """Return the terms of the forms; `weights` is W."""
+        from daskfs.kernels.statistics.permuted import RatioTerms
 
-    def forms(self, F: np.ndarray) -> Forms:
-        """Return f'Af and f'Bf of centered columns, shape (n_rows, width); each (width,), float64."""
-        squares, sums = F**2, self._members.T @ F
-        of_classes = (sums**2).sum(axis=0)
-        between = self._a @ squares - sums.sum(axis=0) ** 2 + of_classes
-        together = (self._mates + self._is_labeled) @ squares - of_classes
-        return between, self._weight * together + self._degrees @ squares - (F * self._products({1: F})[1]).sum(axis=0)
+        degrees = np.asarray(weights.sum(axis=1)).ravel()
+        return RatioTerms(
+            self._a,
+            self._weight * (self._mates + self._is_labeled) + degrees,
+            np.zeros(self._a.size),
+            weights,
+            in_numerator=False,
+            codes=np.where(self._is_labeled, self._members.argmax(axis=1), -1),
+            n_classes=self._sizes.size,
+            class_weight=self._weight,
+        )
 
     def invariants(self, seed: int = 0) -> RatioInvariants:
         """Return the invariants of A - cB; `seed` is that of the random vectors."""
         weight, products, sizes, is_labeled = self._weight, self._products, self._sizes, self._is_labeled
         a, mates, members = self._a, self._mates, self._members
         n_labeled, n_classes, ones = sizes.sum(), sizes.size, np.ones((a.size, 1))
-        b = weight * mates + self._degrees
+        b = weight * mates + products({1: ones})[1][:, 0]
         panel = np.column_stack([a, b, members, _probes(a.size, seed)])
         found = products({1: panel, 2: ones, 3: ones})
         w_a, w_b, into = found[1][:, 0], found[1][:, 1], found[1][:, 2 : 2 + n_classes]

@@ -1,0 +1,408 @@
+"""p-values of single features: exact moments, uniform under chance, and false discoveries as announced."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris
+
+import daskfs
+from daskfs import (
+    LSDF,
+    FisherScore,
+    InformationGainScore,
+    KolmogorovSmirnovScore,
+    LaplacianScore,
+    PearsonScore,
+    SupervisedLaplacianScore,
+    knn_graph,
+)
+from daskfs.errors import InputError, JobError
+from daskfs.graph.halves import random_halves
+from daskfs.kernels.panel.backend import PLAIN
+from daskfs.kernels.statistics.moments import column_moments
+from daskfs.kernels.statistics.permutation import column_tails, ratio_moments, ratio_pvalues
+from daskfs.kernels.statistics.permuted import permuted_pvalues
+from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, no_products
+from tests.cli.command import daskfs as daskfs_command
+from tests.cli.command import rows_of
+
+N = 7
+TESTED: dict[str, tuple[Any, str]] = {
+    "LaplacianScore": (LaplacianScore(significance=True), "none"),
+    "of given components": (LaplacianScore(significance=True, graph_scaling="zscore+pca=5"), "none"),
+    "LSDF": (LSDF(significance=True), "half"),
+    "LSDF of all labels": (LSDF(significance=True), "classes"),
+    "by target": (SupervisedLaplacianScore(significance=True), "target"),
+    "by class": (SupervisedLaplacianScore(task="classification", significance=True), "classes"),
+    "FisherScore": (FisherScore(significance=True), "classes"),
+    "PearsonScore": (PearsonScore(significance=True), "target"),
+}
+
+
+def laplacian(weights: np.ndarray) -> np.ndarray:
+    W = weights.astype(np.float64)
+    np.fill_diagonal(W, 0)
+    return np.diag(W.sum(axis=1)) - W
+
+
+def products_of(W: np.ndarray) -> Any:
+    """Return products with powers of a matrix, as a stream of its edges gives them."""
+    return lambda panels: {power: W**power @ panel for power, panel in panels.items()}
+
+
+def graphs() -> dict[str, np.ndarray]:
+    """Return weights of small graphs, with hubs, in parts, and with loops."""
+    rng = np.random.default_rng(0)
+    ring = np.roll(np.eye(N), 1, axis=1)
+    ring = np.maximum(ring, ring.T)
+    star = np.zeros((N, N))
+    star[0, 1:] = star[1:, 0] = 1
+    heat = ring * np.exp(-rng.random((N, N)))
+    parts = np.zeros((N, N))
+    parts[:3, :3] = parts[3:6, 3:6] = 1
+    np.fill_diagonal(parts, 0)
+    return {
+        "binary": ring,
+        "heat": np.maximum(heat, heat.T),
+        "star": star,
+        "parts": parts,
+        "loops": ring + np.eye(N),
+        "dense": np.ones((N, N)) - np.eye(N),
+    }
+
+
+def features() -> np.ndarray:
+    """Return a normal, a skewed, a binary and a heavy-tailed feature, shape (7, 4)."""
+    rng = np.random.default_rng(1)
+    columns = [rng.normal(size=N), rng.lognormal(size=N), np.arange(N) < 2, rng.standard_cauchy(N)]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+def ratios() -> Mapping[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
+    """Return ratios by name, with A, B and W."""
+    found: dict[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = {}
+    for name, whole in graphs().items():
+        W, d = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
+        ratio: Any = LaplacianRatio(d, np.diag(whole), products_of(W))
+        found[name] = ratio, laplacian(W), np.diag(d) - np.outer(d, d) / d.sum(), W
+    labeled = (("classes", [0, 0, 1, 1, 1, -1, -1], 3.0), ("all labeled", [0, 0, 1, 1, 1, 2, 2], 100.0))
+    for name, codes, weight in labeled:
+        of = np.array(codes)
+        pairs = (of[:, None] >= 0) & (of >= 0)
+        same = pairs & (of[:, None] == of)
+        W = graphs()["heat"] * ~pairs
+        ratio = ClassRatio(of, 3, weight, products_of(W) if W.any() else no_products)
+        found[name] = ratio, laplacian(pairs & ~same), laplacian(weight * same + W), W
+    return found
+
+
+def forms(matrices: Sequence[np.ndarray], F: np.ndarray) -> list[np.ndarray]:
+    return [np.einsum("ij,ik,kj->j", F, M, F) for M in matrices]
+
+
+@pytest.mark.parametrize("name", ratios())
+@pytest.mark.parametrize("column", range(4))
+def test_moments_are_those_of_all_permutations(name: str, column: int) -> None:
+    (ratio, *matrices, _), F = ratios()[name], features()[:, [column]]
+    F = F - F.mean(axis=0)
+    numerator, denominator = forms(matrices, F)
+    c = np.divide(numerator, denominator, out=np.full(1, 50.0), where=denominator > 1e-12)
+    every = F[np.array(list(itertools.permutations(range(N)))), 0].T
+    numerator, denominator = forms(matrices, every)
+    T = numerator - c * denominator
+    tails = column_tails(F, column_moments(F), PLAIN)
+    found = [moment[0] for moment in ratio_moments(c, ratio.invariants(), tails)]
+    scale = np.abs(F).max() ** 2  # the features are scaled to deviations of 1 at most
+    expected = [T.mean() / scale, T.var() / scale**2]
+    np.testing.assert_allclose(found[:2], expected, rtol=1e-9, atol=1e-9)
+    if T.var() > 1e-9:
+        np.testing.assert_allclose(found[2], scipy.stats.skew(T), rtol=1e-7, atol=1e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(6, 40), loops=st.booleans(), seed=st.integers(0, 2**16))
+def test_invariants_are_those_of_the_matrices(n: int, loops: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    W = np.triu((rng.random((n, n)) < 0.3) * rng.random((n, n)), 1)
+    W[0, 1] = 1
+    W = W + W.T
+    diagonal = rng.random(n) * loops
+    d = W.sum(axis=1) + diagonal
+    codes = rng.integers(-1, 3, n)
+    codes[:2] = 0, 1
+    pairs = (codes[:, None] >= 0) & (codes >= 0)
+    same = pairs & (codes[:, None] == codes)
+    apart = W * ~pairs
+    cases: list[tuple[Any, np.ndarray, np.ndarray]] = [
+        (LaplacianRatio(d, diagonal, products_of(W)), np.diag(W.sum(1)) - W, np.diag(d) - np.outer(d, d) / d.sum()),
+        (ClassRatio(codes, 3, 7.0, products_of(apart)), laplacian(pairs & ~same), laplacian(7.0 * same + apart)),
+    ]
+    for ratio, A, B in cases:
+        invariants = ratio.invariants()
+        for c in (-1.0, 0.3, 2.0):
+            M = A - c * B
+            m = np.diag(M)
+            expected = {
+                "trace": m.sum(),
+                "diagonal_squares": (m**2).sum(),
+                "squares": (M**2).sum(),
+                "diagonal_cubes": (m**3).sum(),
+                "diagonal_rows": m @ np.diag(M @ M),
+                "diagonal_form": m @ M @ m,
+                "cubes": (M**3).sum(),
+                "trace_cubed": np.trace(M @ M @ M),
+            }
+            found = {name: values[0] for name, values in invariants.at(np.array([c])).items()}
+            size = np.abs(M).sum() ** 3
+            assert found == pytest.approx(expected, rel=1e-9, abs=1e-12 * size)
+
+
+@pytest.mark.parametrize("name", ratios())
+def test_permutations_settle_where_moments_do_not(name: str) -> None:
+    (ratio, *matrices, W), F = ratios()[name], features()
+    every = np.array(list(itertools.permutations(range(N))))
+    small_is_good = name not in {"classes", "all labeled"}
+    found = permuted_pvalues(F, ratio.terms(sp.csr_matrix(W)), np.arange(N), small_is_good=small_is_good)
+    numerator, denominator = forms(matrices, F)
+    for column, found_here in enumerate(found):
+        c = numerator[column] / denominator[column] if denominator[column] > 1e-12 else 1e8
+        a, b = forms(matrices, F[every, column].T)
+        excess = a - c * b
+        exact = np.mean((excess if small_is_good else -excess) <= 1e-9 * (np.abs(a) + np.abs(c * b)))
+        assert abs(found_here - exact) < max(4 * np.sqrt(exact * (1 - exact) / 200), 0.02)
+
+
+def noise(seed: int, n_features: int = 60) -> tuple[np.ndarray, dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(150, n_features))
+    y = rng.integers(0, 3, 150)
+    half = np.where(rng.random(150) < 0.5, y, -1)
+    return X, {"none": None, "classes": y, "half": half, "target": rng.normal(size=150)}
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_pvalues_of_noise_are_uniform(name: str) -> None:
+    selector, kind = TESTED[name]
+    found = []
+    for seed in range(8):
+        X, labels = noise(seed)
+        found.append(selector.fit(X, labels[kind]).pvalues_)
+    assert scipy.stats.kstest(np.concatenate(found), "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["heavy", "rare"])
+def test_pvalues_of_features_that_few_rows_carry_are_not_too_small(kind: str) -> None:
+    """Three moments alone call a hundredth of them significant at a thousandth."""
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_t(2, (200, 50)) if kind == "heavy" else (rng.random((200, 50)) < 0.03).astype(np.float64)
+        found.append(LaplacianScore(significance=True).fit(X, use_rep=rng.normal(size=(200, 5))).pvalues_)
+    p = np.concatenate(found)
+    assert np.mean(p <= 0.05) < 0.09
+    assert np.mean(p <= 0.002) < 0.02
+
+
+def test_a_graph_of_the_tested_features_makes_noise_significant() -> None:
+    """Which is why features are tested on a graph that others make."""
+    X, _ = noise(0)
+    own = LaplacianScore(significance=True, graph=knn_graph(X, 5)).fit(X)
+    crossed = LaplacianScore(significance=True).fit(X)
+    assert np.mean(own.pvalues_ < 0.05) > 0.5
+    assert np.mean(crossed.pvalues_ < 0.05) < 0.2
+    plain = LaplacianScore().fit(X)
+    np.testing.assert_array_equal(crossed.scores_, plain.scores_)
+    np.testing.assert_array_equal(crossed.ranking_, plain.ranking_)
+    assert not hasattr(plain, "pvalues_")
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_informative_features_are_found_and_few_others(name: str) -> None:
+    selector, kind = TESTED[name]
+    rates = []
+    for seed in range(3):
+        X, labels = noise(seed, 200)
+        effect = labels["target"][:, None] if kind == "target" else 2.0 * (labels["classes"][:, None] - 1)
+        X[:, :20] += effect
+        passing = np.flatnonzero(selector.fit(X, labels[kind]).qvalues_ <= 0.1)
+        assert set(range(20)) <= set(passing)
+        rates.append(np.mean(passing >= 20))
+    assert np.mean(rates) <= 0.2
+
+
+def test_filters_have_the_pvalues_of_textbooks() -> None:
+    X, y = load_iris(return_X_y=True)
+    X = X + np.random.default_rng(0).normal(size=X.shape) * 3
+    by_class = [X[y == code] for code in range(3)]
+    np.testing.assert_allclose(
+        FisherScore(significance=True).fit(X, y).pvalues_, scipy.stats.f_oneway(*by_class).pvalue, rtol=1e-9
+    )
+    target = X[:, 0] + y
+    expected = [scipy.stats.pearsonr(column, target).pvalue for column in X.T]
+    found = PearsonScore(significance=True).fit(X, target.astype(np.float64)).pvalues_
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-300)
+    two = y < 2
+    expected = [
+        scipy.stats.ks_2samp(a, b, method="asymp").pvalue for a, b in zip(by_class[0].T, by_class[1].T, strict=True)
+    ]
+    found = KolmogorovSmirnovScore(significance=True).fit(X[two], y[two]).pvalues_
+    np.testing.assert_allclose(found, expected, rtol=0.15)
+    scored = InformationGainScore(n_bins=5, significance=True).fit(X, y)
+    bins = [
+        np.searchsorted(edges[~np.isnan(edges)], column, side="right")
+        for edges, column in zip(scored.bin_edges_, X.T, strict=True)
+    ]
+    for column, p in zip(bins, scored.pvalues_, strict=True):
+        table = np.array([[np.sum((column == b) & (y == code)) for b in range(5)] for code in range(3)])
+        found_g = scipy.stats.chi2_contingency(table, lambda_="log-likelihood")
+        correction = 1 + (25 - 1) * (9 - 1) / (6 * 150 * 4 * 2)
+        assert p == pytest.approx(scipy.stats.chi2.sf(found_g.statistic / correction, found_g.dof), rel=1e-6)
+
+
+def test_equal_features_are_in_one_half() -> None:
+    first = np.array([0, 1, 0, 3, 1, 5, 0, 7, 8, 9])
+    for seed in range(20):
+        halves = random_halves(first, seed)
+        assert all(halves[feature] == halves[leader] for feature, leader in enumerate(first))
+        assert 3 <= halves.sum() <= 7
+    assert {*random_halves(np.arange(1000), 0)} == {0, 1}
+    X = np.tile(np.random.default_rng(0).normal(size=(30, 1)), 3)
+    with pytest.raises(InputError, match="no two different ones"):
+        LaplacianScore(significance=True).fit(X)
+
+
+def test_degenerate_features_and_few_rows_have_none_or_one() -> None:
+    X, labels = noise(0)
+    X[:, 0] = 1.0
+    for selector, kind in TESTED.values():
+        found = selector.fit(X, labels[kind])
+        assert np.isnan(found.pvalues_[0])
+        assert np.isnan(found.qvalues_[0])
+        assert np.isfinite(found.pvalues_[1:]).all()
+    perfect = np.where(np.arange(150) % 3 == 0, 1.0, 0.0)
+    X[:, 1] = perfect
+    perfect_pvalues = LSDF(significance=True).fit(X, (np.arange(150) % 3 == 0).astype(int)).pvalues_
+    assert perfect_pvalues[1] == pytest.approx(1 / 5000)  # no permutation of a feature that few rows carry is as good
+    few = ratio_pvalues(
+        np.array([0.5]),
+        ratios()["binary"][0].invariants(),
+        column_tails(X[:5, [2]], column_moments(X[:5, [2]]), PLAIN),
+        small_is_good=True,
+    )
+    assert np.isnan(few[0][0])
+
+
+def job(folder: Path, **blocks: Any) -> dict[str, Any]:
+    X, labels = noise(1)
+    X[:, :5] += 3.0 * (labels["classes"][:, None] - 1)
+    np.savez(folder / "data.npz", X=X, y=labels["half"], weights=np.ones(150))
+    return {
+        "data": {"source": str(folder / "data.npz"), "labels": "y"},
+        "methods": ["LaplacianScore", "LSDF", "FisherScore", "VarianceScore"],
+        "evaluate": None,
+        "output": {"path": str(folder / "run")},
+        **blocks,
+    }
+
+
+def test_a_job_ranks_as_selectors_do_and_says_what_has_no_pvalue(tmp_path: Path) -> None:
+    result = daskfs.run(job(tmp_path, significance=True, consensus=True))
+    raw = np.load(tmp_path / "data.npz")
+    for selector in (LaplacianScore, LSDF, FisherScore):
+        own = selector(significance=True).fit(raw["X"], raw["y"])
+        table = result.ranking.query(f"method == '{selector.__name__}'").sort_values("feature")
+        np.testing.assert_array_equal(table["pvalue"], own.pvalues_)
+        np.testing.assert_array_equal(table["qvalue"], own.qvalues_)
+        np.testing.assert_allclose(own.qvalues_, scipy.stats.false_discovery_control(own.pvalues_))
+        assert list(own.scores_frame().columns) == ["rank", "feature", "name", "score", "pvalue", "qvalue", "note"]
+    for name, reason in (("VarianceScore", "the distribution of its score"), ("Consensus", "are combined")):
+        table = result.ranking.query(f"method == '{name}'")
+        assert table["pvalue"].isna().all()
+        assert table["note"].str.contains(f"no p-value: .*{reason}").all()
+    assert {one["method"] for one in result["significance"]["methods"]} == {"LaplacianScore", "LSDF", "FisherScore"}
+    assert "more than chance, at a false discovery rate of 5 %: LaplacianScore" in repr(result)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "p-value" in page
+    assert "Dashed: as many features are more than chance" in page
+    without = daskfs.run(job(tmp_path, output={"path": str(tmp_path / "plain")}))
+    assert "pvalue" not in without.ranking
+    assert without["significance"] is None
+
+
+def test_features_up_to_a_false_discovery_rate_are_selected(tmp_path: Path) -> None:
+    result = daskfs.run(job(tmp_path, select={"fdr": 0.05}))
+    table = result.ranking
+    for label in ("LaplacianScore", "LSDF", "FisherScore"):
+        passing = table.query(f"method == '{label}' and qvalue <= 0.05")["name"]
+        assert result.selected(label) == list(passing)
+        assert {f"x{i}" for i in range(5)} <= {*passing}
+        assert len(passing) < 15
+    assert result.selected("VarianceScore") == []
+    assert [text for text in result.warnings if "VarianceScore: select.fdr selects none" in text]
+    assert {row["method"] for row in rows_of(tmp_path / "run" / "selected_features.csv")} == {
+        "LaplacianScore",
+        "LSDF",
+        "FisherScore",
+    }
+    with pytest.raises(JobError, match="n_features and fdr both say"):
+        daskfs.make_job(job(tmp_path, select={"fdr": 0.05, "n_features": 3}))
+
+
+def test_given_graphs_are_not_split(tmp_path: Path) -> None:
+    np.save(tmp_path / "rep.npy", np.random.default_rng(0).normal(size=(150, 4)))
+    methods = ["LaplacianScore", "LSDF"]
+    result = daskfs.run(job(tmp_path, methods=methods, significance=True, graph={"use_rep": str(tmp_path / "rep.npy")}))
+    raw, rep = np.load(tmp_path / "data.npz"), np.load(tmp_path / "rep.npy")
+    assert not [graph for graph in result["graphs"] if "half" in graph["name"]]
+    for selector in (LaplacianScore, LSDF):
+        own = selector(significance=True).fit(raw["X"], raw["y"], use_rep=rep)
+        table = result.ranking.query(f"method == '{selector.__name__}'").sort_values("feature")
+        np.testing.assert_array_equal(table["pvalue"], own.pvalues_)
+    weights = sp.random(150, 150, 0.05, random_state=0, format="csr")
+    weights = weights + weights.T
+    X, labels = noise(3)
+    by_matrix = LaplacianScore(significance=True, graph=weights).fit(X)
+    assert scipy.stats.kstest(by_matrix.pvalues_, "uniform").pvalue > 1e-3
+    assert labels["none"] is None
+
+
+def test_what_has_no_pvalues_is_refused_by_name(tmp_path: Path) -> None:
+    data = {"source": str(tmp_path / "data.npz"), "labels": "y", "weights": "weights"}
+    weighted = job(tmp_path, significance=True, data=data)
+    with pytest.raises(JobError, match="method LaplacianScore has no p-values where rows have weights"):
+        daskfs.run(weighted)
+    X, labels = noise(0)
+    with pytest.raises(ValueError, match="FisherScore has no p-values where rows have weights"):
+        FisherScore(significance=True).fit(X, labels["classes"], sample_weight=np.ones(150))
+    blocks = job(tmp_path)
+    X[3, 2] = np.nan
+    np.savez(tmp_path / "data.npz", X=X, y=labels["half"])
+    blocks["data"]["missing"] = "pairwise"
+    with pytest.raises(JobError, match=r"LaplacianScore has no p-values where data\.missing is pairwise"):
+        daskfs.run({**blocks, "significance": True, "output": {"path": str(tmp_path / "other")}})
+    with pytest.raises(JobError, match="has no parameter 'significance'"):
+        daskfs.make_job({**blocks, "methods": [{"name": "VarianceScore", "significance": True}]})
+
+
+@pytest.mark.cluster
+def test_from_the_command_line(tmp_path: Path) -> None:
+    job(tmp_path)
+    source, output = str(tmp_path / "data.npz"), str(tmp_path / "ranked")
+    outcome = daskfs_command(
+        "rank", source, "--labels", "y", "--methods", "FisherScore,LSDF", "--fdr", "0.01", "--output", output
+    )
+    assert outcome.code == 0, outcome.err
+    assert "more than chance, at a false discovery rate of 1 %: FisherScore 5 of 60, LSDF" in outcome.out
+    selected = rows_of(tmp_path / "ranked" / "selected_features.csv")
+    assert {row["method"] for row in selected} == {"FisherScore", "LSDF"}
+    assert all(float(row["qvalue"]) <= 0.01 for row in selected)
