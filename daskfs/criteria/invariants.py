@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from daskfs.criteria.statistics import NeedInvariants
 from daskfs.graph.edges import listed_edges, loop_weights, weighted_blocks
-from daskfs.graph.partition import largest_block
+from daskfs.graph.partition import block_rows, index_dtype, largest_block
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, Products, n_probes, no_products
 from daskfs.stages.cost import WORD, Array, Cost, Objects
@@ -121,31 +121,41 @@ def permuted_cost(n_samples: int, n_neighbors: int) -> Cost:
     )
 
 
+def stream_bytes(n_samples: int, need: NeedInvariants, widths: Mapping[str, int]) -> int:
+    """Return the bytes of the edges of a graph, with degrees and labels; `widths` as in :func:`plan_invariants`."""
+    weighting, labels = need.weighting, 2 * WORD * n_samples * (need.same_class_weight is not None)
+    if weighting is None:
+        return labels
+    size = min(block_rows(n_samples), n_samples)
+    stored = -(-n_samples // size) * size  # whole chunks count
+    entries = widths.get(weighting.graph, weighting.n_neighbors) * (index_dtype(n_samples).itemsize + WORD)
+    return stored * (weighting.n_neighbors + entries) + WORD * n_samples + labels
+
+
 def plan_invariants(
     needs: Sequence[NeedInvariants], n_samples: int, n_classes: int | None, process: Cost, widths: Mapping[str, int]
 ) -> list[Stage]:
     """Return a stage for each need; `widths` are the lengths of the neighbor lists by name."""
-    stages = []
-    for need in needs:
-        weighting = need.weighting
-        width = 0 if weighting is None else widths.get(weighting.graph, weighting.n_neighbors)
-        of_classes = 0 if need.same_class_weight is None else n_classes or 0
-        read = (
-            0 if weighting is None else 2 * n_samples * (weighting.n_neighbors + (2 * WORD) * width) + WORD * n_samples
+    return [
+        Stage.of(
+            INVARIANTS_STAGE,
+            f"invariants-{need.key}",
+            1,
+            {
+                "weighting": None if need.weighting is None else dataclasses.asdict(need.weighting),
+                "same_class_weight": need.same_class_weight,
+            },
+            INVARIANTS_STAGE.cost(
+                n_samples,
+                need.weighting,
+                0 if need.same_class_weight is None else n_classes or 0,
+                0 if need.weighting is None else widths.get(need.weighting.graph, need.weighting.n_neighbors),
+                process,
+            ),
+            bytes_read=(2 if need.same_class_weight is None else 3) * stream_bytes(n_samples, need, widths),
         )
-        raw = None if weighting is None else dataclasses.asdict(weighting)
-        stages.append(
-            Stage.of(
-                INVARIANTS_STAGE,
-                f"invariants-{need.key}",
-                1,
-                {"weighting": raw, "same_class_weight": need.same_class_weight},
-                INVARIANTS_STAGE.cost(n_samples, weighting, of_classes, width, process),
-                bytes_read=read + (WORD * n_samples if of_classes else 0),
-                bytes_written=0,
-            )
-        )
-    return stages
+        for need in needs
+    ]
 
 
 INVARIANTS_STAGE = StageKind("invariants", __name__, find_invariants, invariants_cost)

@@ -116,7 +116,7 @@ class RatioTest:
         numbers, columns
             Features, shape (width,), int64, and their values, shape (n_samples, width), as they are scored.
         held
-            Terms of the ratios of a unit.
+            What a unit has read: terms of ratios, and the halves of the features.
         """
         from daskfs.kernels.statistics.permuted import permuted_pvalues
 
@@ -129,7 +129,9 @@ class RatioTest:
         for half in _halves(parameters):
             tested = np.arange(numbers.size)
             if half is not None:
-                tested = np.flatnonzero(context.store.open(layout.HALVES)[...][numbers] != half)
+                if layout.HALVES not in held:
+                    held[layout.HALVES] = context.store.open(layout.HALVES)[...]
+                tested = np.flatnonzero(held[layout.HALVES][numbers] != half)
             need = self.invariants(parameters, half)
             if tested.size and need not in held:
                 held[need] = ratio_terms(context, need)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from daskfs.criteria.distance_correlation.plan import plan_correlation
-from daskfs.criteria.invariants import halves_of_slab, permuted_cost, plan_invariants
+from daskfs.criteria.invariants import halves_of_slab, permuted_cost, plan_invariants, stream_bytes
 from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, slab_columns
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
@@ -231,7 +231,10 @@ class Chain:
         slabs = slabs.with_more(*of_unit, *of_columns)
         n_fields = sum(len(method.fields) for method in methods)
         read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)
-        written = WORD * n_fields * shape.n_features
+        # if features are permuted, each unit reads the graphs on which they are tested once more
+        read += slabs.n_units * sum(stream_bytes(shape.n_samples, need, widths) for need in self._tests)
+        read += slabs.n_units * 4 * shape.n_features * bool(of_columns)
+        written = WORD * n_fields * slabs.n_units * self.columns  # whole chunks count
         streaming.append(dataclasses.replace(slabs, bytes_read=read, bytes_written=written))
         stages += plan_streams(streaming, self.given, shape.n_samples, process)
         return stages + self._finishes()

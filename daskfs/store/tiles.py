@@ -227,6 +227,7 @@ class Tiles:
         """Return the same tiles for a run, whose store holds the statistics of rescaled values."""
         tiles = copy.copy(self)
         tiles.run, tiles.scales = run, Scales(tiles)
+        tiles.__dict__.pop("_halves", None)  # of another run
         return tiles
 
     # ---------------------------------------------------------------- statistics
@@ -356,7 +357,12 @@ class Tiles:
     def of_half(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling) -> np.ndarray | sp.csr_matrix:
         """Return whole rows with zeros in the columns that are not of the scaling's half; unchanged if it has none."""
         half = half_of(scaling)
-        return block if half is None else without_columns(block, self.run.open(layout.HALVES)[...] != half)
+        return block if half is None else without_columns(block, self._halves != half)
+
+    @cached_property
+    def _halves(self) -> np.ndarray:
+        """Half of the columns that each belongs to, shape (n_features,), uint8."""
+        return np.asarray(self.run.open(layout.HALVES)[...])
 
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
         """Return rows, shape (n_rows, n_features), dense in C order or CSR; float64 when scaled, else as stored."""
