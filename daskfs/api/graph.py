@@ -105,8 +105,8 @@ def knn_graph(
     from sklearn.utils import check_array
 
     from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
+    from daskfs.graph.spec import check_neighbors
     from daskfs.plan.inline import find_lists
-    from daskfs.plan.lists import check_neighbors
 
     columns: Any = projection
     columns = int(columns) if isinstance(columns, np.integer) else columns

@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
-from daskfs.criteria.slab import graph_needs
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.opening import (
     is_anndata,
@@ -27,13 +26,11 @@ from daskfs.estimators.opening import (
 )
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.precomputed import Graph
-from daskfs.graph.representation import Representation, check_size, put_representation, representation_of
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.permutation import qvalues
-from daskfs.plan.inline import score_features
 from daskfs.sources.labels import encode_labels, is_missing
 from daskfs.sources.sample_columns import check_weights
 from daskfs.store import layout
@@ -42,6 +39,8 @@ from daskfs.store.value_checks import check_finite
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from daskfs.graph.representation import Representation
 
 SHOWN = 10
 """Number of features that a notebook shows of a fitted selector."""
@@ -125,6 +124,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, use_rep: Any = None) -> Self:
         """Fit to X, or, for the neighbors, to a representation of its rows, shape (n_samples, n_columns)."""
+        from daskfs.plan.inline import score_features  # the modules of all stages, at the first fit
+
         check_n_features_to_select(self.n_features_to_select)
         self._made(self._parameters(None))
         name = label_name(X, y)
@@ -363,6 +364,8 @@ def stored_representation(context: Context, use_rep: Any) -> Representation:
 
     Raises :class:`InputError` for another number of rows, sparse rows, or values that are not finite.
     """
+    from daskfs.graph.representation import check_size, put_representation, representation_of
+
     if is_sparse(use_rep):
         msg = "use_rep is sparse, and rows are compared in a few dense columns: pass principal components."
         raise InputError(msg)
@@ -382,6 +385,8 @@ def _warn_of_dominant_columns(context: Context, method: Method, names: Sequence[
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:
+    from daskfs.criteria.slab import graph_needs
+
     for weighting in graph_needs([method]):
         summary = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
         if summary["n_isolated"]:

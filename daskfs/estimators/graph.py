@@ -14,12 +14,11 @@ from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
-from daskfs.graph.spec import WidthRule
+from daskfs.graph.spec import WidthRule, check_neighbors
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan.lists import check_neighbors
 
 
 class SearchingSelector(ScoreSelector):

@@ -15,7 +15,6 @@ from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
-from daskfs.plan.inline import memory_context
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels, put_sample_column
 from daskfs.store.store import Store
@@ -327,6 +326,8 @@ def open_input(
     """
     if not is_stored(X):
         X = X.copy() if missing == "mean" and has_missing(X) else X
+        from daskfs.plan.inline import memory_context
+
         yield memory_context(X, labels, weights, missing), None, pool_of_threads(n_jobs)
         return
     with stored_context(X, missing, n_jobs, client, label_name) as (context, names, pool):

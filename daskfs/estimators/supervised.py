@@ -10,9 +10,9 @@ import numpy as np
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import TestingSelector
 from daskfs.graph.precomputed import Graph
+from daskfs.graph.spec import check_neighbors
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan.lists import check_neighbors
 
 
 class SupervisedLaplacianScore(TestingSelector):

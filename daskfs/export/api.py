@@ -120,6 +120,9 @@ def export_run(
         contents = read_run(str(run))
         held = (contents.store.path(""), as_path(contents.tiles_url))
         features = None if data is None else chosen_columns(contents, data, n_features)
+        if features is not None and not features.size:
+            msg = f"method {data} of {contents.store.url} selects no feature: say how many of its best are exported."
+            raise JobError(msg)
         reduced = None if features is None else Reduced(contents, features, progress)
         if kind == "tiles":
             assert reduced is not None

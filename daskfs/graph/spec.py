@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from daskfs.errors import InputError
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling, components_of, of_half
@@ -137,3 +138,10 @@ class Weighting:
         if self.graph in TARGET_NAMES:
             return "labeled"
         return "unlabeled" if self.labeled_factor == 0 else "all"
+
+
+def check_neighbors(k: int, n_samples: int) -> None:
+    """Raise :class:`InputError` unless there are more than k rows."""
+    if k >= n_samples:
+        msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
+        raise InputError(msg)

@@ -12,7 +12,7 @@ from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.principal_components import plan_components
 from daskfs.graph.rows import searched_shape
-from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, check_neighbors
 from daskfs.kernels.scaling import ends_with
 from daskfs.stages.cost import COMPILED, Cost, available_bytes
 from daskfs.stages.stage import Stage
@@ -89,13 +89,6 @@ def searches_cost(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_l
         if isinstance(spec, GraphSpec)
     )
     return (COMPILED,) if is_compiled else ()
-
-
-def check_neighbors(k: int, n_samples: int) -> None:
-    """Raise :class:`InputError` unless there are more than k rows."""
-    if k >= n_samples:
-        msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
-        raise InputError(msg)
 
 
 def check_sparse(spec: GraphSpec, *, is_sparse: bool) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from daskfs.criteria.registry import Method, check_labels
 from daskfs.errors import InputError, JobError
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import GraphSpec, check_neighbors
 from daskfs.job.blocks import DataBlock, OutputBlock, SelectBlock
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Labels, Task
-from daskfs.plan.lists import check_neighbors, needed_lists
+from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size
 from daskfs.storage import as_path
 from daskfs.store import layout

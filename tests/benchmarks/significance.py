@@ -12,18 +12,20 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.stats import kstest
+from scipy.stats import kstest, skew
+from sklearn.datasets import load_wine
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_selection import SelectFdr, f_classif
 from sklearn.model_selection import StratifiedKFold, cross_val_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, kneighbors_graph
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -37,6 +39,11 @@ from daskfs import (
     SupervisedLaplacianScore,
     run,
 )
+from daskfs.kernels.panel.backend import PLAIN
+from daskfs.kernels.statistics.moments import column_moments
+from daskfs.kernels.statistics.permutation import column_tails, ratio_moments, ratio_pvalues
+from daskfs.kernels.statistics.permuted import permuted_pvalues
+from daskfs.kernels.statistics.ratios import LaplacianRatio
 from tests.benchmarks.main_job import show
 
 FDR, N_INFORMATIVE = 0.1, 50
@@ -164,6 +171,71 @@ def _accuracy(X: np.ndarray, y: np.ndarray, features: np.ndarray) -> float:
     return float(cross_val_score(model, X[:, features], y, cv=folds, scoring="balanced_accuracy").mean())
 
 
+def moments_table(n_permutations: int = 100_000) -> Iterator[dict[str, Any]]:
+    """Yield the error of the mean in standard errors, the ratio of variances, and p-values, for graphs and features."""
+    X = StandardScaler().fit_transform(load_wine().data)
+    n, rng = len(X), np.random.default_rng(0)
+    lists = kneighbors_graph(X, 5).toarray()
+    binary = np.maximum(lists, lists.T)
+    squares = ((X[:, None] - X) ** 2).sum(axis=2)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    near = kneighbors_graph(unit, 5).toarray()
+    hubs = np.zeros((n, n))
+    hubs[:3] = hubs[:, :3] = 1
+    np.fill_diagonal(hubs, 0)
+    apart = binary * (np.arange(n)[:, None] // 60 == np.arange(n) // 60)
+    heat = binary * np.exp(-squares / squares[binary > 0].mean())
+    graphs = {
+        "binary": binary,
+        "heat": heat,
+        "cosine": np.maximum(near, near.T) * np.abs(unit @ unit.T),
+        "hubs": hubs,
+        "parts": apart,
+        "loops": heat + np.eye(n),
+    }
+    features = {
+        "normal": rng.normal(size=n),
+        "skewed": rng.lognormal(size=n),
+        "binary": (rng.random(n) < 0.1).astype(np.float64),
+        "heavy tails": rng.standard_t(2, n),
+        "alcohol": X[:, 0],
+    }
+    orders = np.argsort(rng.random((n_permutations, n), dtype=np.float32), axis=1)
+    for name, whole in graphs.items():
+        W, d = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
+        ratio = LaplacianRatio(d, np.diag(whole).copy(), partial(_powers, W))
+        A, B = np.diag(W.sum(axis=1)) - W, np.diag(d) - np.outer(d, d) / d.sum()
+        for kind, feature in features.items():
+            f = (feature - feature.mean())[:, None]
+            f = f / np.abs(f).max()
+            c = ((f.T @ A @ f) / (f.T @ B @ f))[0]
+            T = np.concatenate([_forms(A - c * B, f[part, 0]) for part in np.array_split(orders, 50)])
+            tails = column_tails(f, column_moments(f), PLAIN)
+            mean, variance, skewness = (value[0] for value in ratio_moments(c, ratio.invariants(), tails))
+            p, in_doubt = ratio_pvalues(c, ratio.invariants(), tails, small_is_good=True)
+            if in_doubt[0]:
+                p = permuted_pvalues(f, ratio.terms(sp.csr_matrix(W)), np.arange(n), small_is_good=True)
+            yield {
+                "graph": name,
+                "feature": kind,
+                "mean_error": float((mean - T.mean()) / (T.std() / np.sqrt(n_permutations))),
+                "variance": float(variance / T.var()),
+                "skewness": float(skewness),
+                "permuted": float(skew(T)),
+                "p": float(p[0]),
+                "by": "permutations" if in_doubt[0] else "type III",
+                "of 100,000": float(np.mean(T <= 1e-9)),
+            }
+
+
+def _powers(W: np.ndarray, panels: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+    return {power: W**power @ panel for power, panel in panels.items()}
+
+
+def _forms(M: np.ndarray, F: np.ndarray) -> np.ndarray:
+    return np.einsum("ri,ri->r", F @ M, F)
+
+
 def cost_table() -> Iterator[dict[str, Any]]:
     """Yield the seconds of the scoring pass with p-values and without, on a graph that is there already."""
     with TemporaryDirectory() as folder:
@@ -203,6 +275,7 @@ def main() -> None:
         "blocks": lambda: fdr_table(options.seeds, effects[1:], 10),
         "uniform": lambda: uniform_table(min(options.seeds, 20)),
         "real": lambda: real_table(options.data),
+        "moments": moments_table,
         "cost": cost_table,
     }
     for name in options.tables:

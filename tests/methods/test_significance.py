@@ -27,6 +27,7 @@ from daskfs import (
     knn_graph,
 )
 from daskfs.errors import InputError, JobError
+from daskfs.export.collect import read_run
 from daskfs.graph.halves import random_halves
 from daskfs.kernels.panel.backend import PLAIN
 from daskfs.kernels.statistics.moments import column_moments
@@ -354,6 +355,11 @@ def test_features_up_to_a_false_discovery_rate_are_selected(tmp_path: Path) -> N
         "LSDF",
         "FisherScore",
     }
+    columns = read_run(result.url).columns
+    np.testing.assert_array_equal(columns["qvalue_LSDF"] <= 0.05, columns["selected_LSDF"])
+    assert "pvalue_VarianceScore" not in columns
+    with pytest.raises(JobError, match="method VarianceScore of .* selects no feature"):
+        daskfs.export_run(result.url, tmp_path / "none.zarr", data="VarianceScore")
     with pytest.raises(JobError, match="n_features and fdr both say"):
         daskfs.make_job(job(tmp_path, select={"fdr": 0.05, "n_features": 3}))
 
