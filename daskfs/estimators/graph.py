@@ -84,6 +84,7 @@ class GraphSelector(NeighborSelector):
         t: WidthRule = "mean",
         self_loops: bool = False,
         graph: Any = None,
+        significance: bool = False,
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
         n_jobs: int | None = -1,
@@ -95,6 +96,7 @@ class GraphSelector(NeighborSelector):
         self.t = t
         self.self_loops = self_loops
         self.graph = graph
+        self.significance = significance
         self.graph_scaling = graph_scaling
         self.n_jobs = n_jobs
 
@@ -158,35 +160,6 @@ class LaplacianScore(GraphSelector):
     """
 
     _criterion = "LaplacianScore"
-
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        n_neighbors: int = 5,
-        metric: Metric = "euclidean",
-        weights: WeightKind = "heat",
-        t: WidthRule = "mean",
-        self_loops: bool = False,
-        graph: Any = None,
-        significance: bool = False,
-        graph_scaling: Scaling | None = None,
-        score_scaling: Scaling | None = None,
-        n_jobs: int | None = -1,
-    ) -> None:
-        super().__init__(
-            n_features_to_select,
-            n_neighbors=n_neighbors,
-            metric=metric,
-            weights=weights,
-            t=t,
-            self_loops=self_loops,
-            graph=graph,
-            graph_scaling=graph_scaling,
-            score_scaling=score_scaling,
-            n_jobs=n_jobs,
-        )
-        self.significance = significance
 
 
 def given_graph(graph: Any) -> Graph | None:
