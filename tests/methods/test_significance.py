@@ -358,7 +358,7 @@ def test_features_up_to_a_false_discovery_rate_are_selected(tmp_path: Path) -> N
     columns = read_run(result.url).columns
     np.testing.assert_array_equal(columns["qvalue_LSDF"] <= 0.05, columns["selected_LSDF"])
     assert "pvalue_VarianceScore" not in columns
-    with pytest.raises(JobError, match="method VarianceScore of .* selects no feature"):
+    with pytest.raises(JobError, match=r"method VarianceScore of .* selects no feature"):
         daskfs.export_run(result.url, tmp_path / "none.zarr", data="VarianceScore")
     with pytest.raises(JobError, match="n_features and fdr both say"):
         daskfs.make_job(job(tmp_path, select={"fdr": 0.05, "n_features": 3}))
