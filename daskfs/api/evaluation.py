@@ -29,8 +29,9 @@ from daskfs.job.methods import check_names
 from daskfs.kernels.labels import Labels
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
-from daskfs.report.model import Curve
-from daskfs.report.plots import Plot, interval_curves, small_plot
+from daskfs.report.evaluation_view import panel_plot
+from daskfs.report.model import Curve, Panel
+from daskfs.report.plots import Plot, small_plot
 from daskfs.report.terminal import verdict_html, verdict_lines
 from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
@@ -141,11 +142,11 @@ class Evaluation:
     def _curves(self) -> Plot | None:
         if self.verdict is None:
             return None
-        rows, metric = self._of_verdict().groupby("method", sort=False), self.verdict["metric"]
+        rows, verdict = self._of_verdict().groupby("method", sort=False), self.verdict
         keys = ("n_selected", "mean", "std", "low", "high")
         curves = [Curve(label=str(name), **{key: list(one[key]) for key in keys}) for name, one in rows]
-        better = "higher" if self.verdict["higher_is_better"] else "lower"
-        return interval_curves(curves, y_name=f"{metric} ({better} is better)", what=metric)
+        panel = Panel(metric=verdict["metric"], higher_is_better=verdict["higher_is_better"], curves=curves)
+        return panel_plot(panel)
 
     def __repr__(self) -> str:
         """Return the verdict and the means."""

@@ -15,13 +15,13 @@ BASELINE = "RandomOrder"
 """Criterion that does not vote."""
 
 
-def consensus_needs(parameters: Parameters) -> tuple[Need, ...]:
+def no_needs(parameters: Parameters) -> tuple[Need, ...]:
     """Return no needs: X is not read."""
     del parameters
     return ()
 
 
-def consensus_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
+def no_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return no fields of X."""
     del statistics, parameters
     return {}
@@ -34,8 +34,8 @@ CONSENSUS = Criterion(
     direction="ascending",
     fields=COMBINED_FIELDS,
     parameters=Parameters,
-    statistics=consensus_needs,
-    score=consensus_fields,
+    statistics=no_needs,
+    score=no_fields,
     reason="no rank in any method",
     ranked_by=COMBINED_FIELDS[-1],
     combines=True,

@@ -198,10 +198,6 @@ def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping
     return {"score": found.distance, "threshold": found.threshold}
 
 
-def _kolmogorov_needs(parameters: Parameters) -> tuple[Need, ...]:
-    return (NeedClassMoments(parameters.score_scaling),)
-
-
 def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
     """Return the p-values of the two-sample distance, (width,), float64, for the largest of all pairs of classes.
 
@@ -209,10 +205,9 @@ def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.nd
     correction (1970) for few rows; the largest one is at most as likely as all pairs together (Bonferroni). Values that
     repeat make the p-values too large, not too small.
     """
-    found, moments = statistics[kolmogorov_needs(parameters)[0]], statistics[_kolmogorov_needs(parameters)[0]]
+    found = statistics[kolmogorov_needs(parameters)[0]]
     assert isinstance(found, Distributions)
-    assert isinstance(moments, ClassMoments)
-    counts = moments.counts[moments.counts > 0]
+    counts = found.counts
     first, second = np.triu_indices(counts.size, 1)
     total = np.zeros(found.distance.shape)
     for effective in counts[first] * counts[second] / (counts[first] + counts[second]):
@@ -256,19 +251,15 @@ def information_fields(statistics: Statistics, parameters: InformationParameters
     }
 
 
-def _information_needs(parameters: InformationParameters) -> tuple[Need, ...]:
-    return (NeedClassMoments(parameters.score_scaling),)
-
-
 def _information_pvalues(statistics: Statistics, parameters: InformationParameters) -> np.ndarray:
     """Return the p-values of the G test, (width,), float64.
 
     2 l ln 2 times the gain over l rows, divided by Williams's correction (1976) for tables of few rows, is
     asymptotically chi-squared. Bins count as equally frequent.
     """
-    fields, moments = information_fields(statistics, parameters), statistics[_information_needs(parameters)[0]]
-    assert isinstance(moments, ClassMoments)
-    counts = moments.counts[moments.counts > 0]
+    fields, found = information_fields(statistics, parameters), statistics[information_needs(parameters)[0]]
+    assert isinstance(found, Distributions)
+    counts = found.counts
     n_rows, n_bins, of_classes = counts.sum(), fields["bins_in_use"], counts.size - 1
     freedom = (n_bins - 1) * of_classes
     correction = 1 + (n_bins + 1) * (n_rows * (1 / counts).sum() - 1) / (6 * n_rows * max(of_classes, 1))
@@ -327,7 +318,7 @@ CRITERIA = (
         parameters=TestedParameters,
         statistics=kolmogorov_needs,
         score=kolmogorov_fields,
-        significance=Significance(_kolmogorov_needs, _kolmogorov_pvalues),
+        significance=Significance(kolmogorov_needs, _kolmogorov_pvalues),
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),
@@ -342,7 +333,7 @@ CRITERIA = (
         parameters=InformationParameters,
         statistics=information_needs,
         score=information_fields,
-        significance=Significance(_information_needs, _information_pvalues),
+        significance=Significance(information_needs, _information_pvalues),
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),

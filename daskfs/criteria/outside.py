@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
@@ -10,8 +9,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.criteria.consensus import no_fields, no_needs
 from daskfs.criteria.registry import Criterion, Method, Parameters
-from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
 
@@ -25,18 +24,6 @@ class OutsideParameters(Parameters):
     number: int
 
 
-def outside_needs(parameters: OutsideParameters) -> tuple[Need, ...]:
-    """Return no needs: the selector reads the rows itself."""
-    del parameters
-    return ()
-
-
-def outside_fields(statistics: Statistics, parameters: OutsideParameters) -> Mapping[str, np.ndarray]:
-    """Return no fields of X."""
-    del statistics, parameters
-    return {}
-
-
 OUTSIDE = Criterion(
     name="OutsideSelector",
     summary="ranking of a selector of scikit-learn or another library, large is good",
@@ -44,8 +31,8 @@ OUTSIDE = Criterion(
     direction="descending",
     fields=("score",),
     parameters=OutsideParameters,
-    statistics=outside_needs,
-    score=outside_fields,
+    statistics=no_needs,
+    score=no_fields,
     reason="not ranked by the selector",
     needs_labels=True,
     is_joint=True,

@@ -18,16 +18,9 @@ import numpy as np
 from daskfs.criteria.invariants import ratio_terms
 from daskfs.criteria.registry import Significance
 from daskfs.criteria.statistics import Need, NeedHalves, NeedInvariants, NeedMoments, NeedTails, Statistics
-from daskfs.kernels.statistics.permutation import (
-    RatioInvariants,
-    Tails,
-    ratio_pvalues,
-)
+from daskfs.kernels.statistics.permutation import MOST_RATIO, RatioInvariants, Tails, ratio_pvalues
 from daskfs.store import layout
 from daskfs.store.context import Context
-
-MOST = 1e8
-"""Ratio that stands for an infinite one."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class RatioTest:
     @property
     def significance(self) -> Significance:
         """The test, for the registry."""
-        return Significance(self.needs, self.pvalues, self)
+        return Significance(self.needs, self.pvalues, self.permuted)
 
     def needs(self, parameters: Any) -> tuple[Need, ...]:
         """Return the statistics needed: ratios and invariants on the graph, or on those of both halves."""
@@ -81,7 +74,7 @@ class RatioTest:
         for half in _halves(parameters):
             invariants = statistics[self.invariants(parameters, half)]
             assert isinstance(invariants, RatioInvariants)
-            ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST)
+            ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST_RATIO)
             own, own_doubt = ratio_pvalues(
                 ratio,
                 invariants,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
@@ -98,30 +98,16 @@ class Significance:
         Function of the parameters that names the statistics needed in addition to those of the score.
     pvalues
         Function of statistics and parameters; returns the probability of a score at least as good for a feature that
-        has nothing to do with the labels or the graph, (width,), float64, NaN for an excluded feature; with `permutes`
-        also a mask of those in doubt.
-    permutes
-        Permutation test of the features in doubt; None if there are none.
+        has nothing to do with the labels or the graph, (width,), float64, NaN for an excluded feature; with
+        `permuted` also a mask of those in doubt.
+    permuted
+        Function of a context, parameters, the numbers and values of features in doubt, and what the unit holds, as
+        :meth:`daskfs.criteria.ratio_test.RatioTest.permuted`; returns their p-values. None if none are in doubt.
     """
 
     needs: Callable[[Any], tuple[Need, ...]]
     pvalues: Callable[[Statistics, Any], Any]
-    permutes: Permutes | None = None
-
-
-class Permutes(Protocol):
-    """Permutation test of some features."""
-
-    def permuted(
-        self,
-        context: Context,
-        parameters: Any,
-        numbers: np.ndarray,
-        columns: np.ndarray,
-        held: MutableMapping[Any, Any],
-    ) -> np.ndarray:
-        """Return the p-values of features with these numbers and values, shape (width,), float64."""
-        ...
+    permuted: Callable[[Context, Any, np.ndarray, np.ndarray, MutableMapping[Any, Any]], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -233,7 +219,7 @@ class Method:
         if test is None:
             return fields, None
         found = test.pvalues(statistics, self.parameters)
-        pvalues, in_doubt = (found, None) if test.permutes is None else found
+        pvalues, in_doubt = (found, None) if test.permuted is None else found
         return {**fields, PVALUE: pvalues}, in_doubt
 
     def without_tests(self) -> Method:

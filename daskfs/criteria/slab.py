@@ -130,10 +130,10 @@ def _fields(
     if in_doubt is not None and in_doubt.any():
         test = method.test
         assert test is not None
-        assert test.permutes is not None
+        assert test.permuted is not None
         numbers, values = panel.numbers[in_doubt], np.ascontiguousarray(panel.values[:, in_doubt])
         (scaled,) = tiles.scaled_panels([values], [numbers], method.parameters.score_scaling)
-        fields[PVALUE][in_doubt] = test.permutes.permuted(context, method.parameters, numbers, scaled, held)
+        fields[PVALUE][in_doubt] = test.permuted(context, method.parameters, numbers, scaled, held)
     return fields
 
 

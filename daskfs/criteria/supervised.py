@@ -128,6 +128,6 @@ CRITERIA = (
         score=supervised_fields,
         reason="constant on the labeled rows",
         needs_labels=True,
-        significance=Significance(_test_needs, _pvalues, TEST),
+        significance=Significance(_test_needs, _pvalues, TEST.permuted),
     ),
 )

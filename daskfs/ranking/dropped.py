@@ -1,4 +1,4 @@
-"""Features kept by the redundancy filter, and why each other one was dropped, or demoted."""
+"""Features that a method may select, those that it selects, and why the redundancy filter dropped or demoted others."""
 
 from __future__ import annotations
 

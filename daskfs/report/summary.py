@@ -143,7 +143,7 @@ def run_facts(
         + trust,
         "trust": trust,
         "n_selected": None if "fdr" in plan.stage("rank").parameters else plan.facts["n_selected"],
-        "significance": test_facts(store, plan),
+        "significance": significance_facts(store, plan),
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
         "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
         "ranking": str(store.path(layout.RANKING_CSV)),
@@ -160,8 +160,8 @@ def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
     return evaluation_verdict(store, stage.parameters, read_table(store, "stability"), n_features)
 
 
-def test_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
-    """Return how many features of each method are more than chance; None if none were tested."""
+def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
+    """Return the number of features of each method that are more than chance; None if none were tested."""
     rule, found = plan.stage("rank").parameters, []
     level = float(rule.get("fdr", LEVEL))
     for method in _methods_of(plan):

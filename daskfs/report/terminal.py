@@ -57,7 +57,7 @@ def comparison_sentence(verdict: Mapping[str, Any]) -> str:
 
 
 def significance_sentence(tests: Mapping[str, Any] | None) -> str:
-    """Return how many features of each method are more than chance; empty if none were tested."""
+    """Return a sentence on the features that are more than chance, by method; empty if none were tested."""
     if not tests or not tests["methods"]:
         return ""
     counts = ", ".join(f"{one['method']} {one['n_significant']:,} of {one['n_tested']:,}" for one in tests["methods"])

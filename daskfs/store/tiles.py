@@ -396,13 +396,14 @@ class Tiles:
             del low
             part, whole = slice(start, high), waiting[0] if len(waiting) == 1 else _stacked(waiting)
             waiting, start = [], high
-            if scaling is not None and half_of(scaling) is not None:
-                whole = self.of_half(whole, scaling)
-                whole = scale_rows(whole, scaling, None, self.scales.of_block(scaling, whole))
-            elif scaling is not None:
-                scale = self.scales.of_rows(scaling, part, whole=True)
-                if chosen is not None:
-                    scale = scale.part(chosen[part.start - rows.start : part.stop - rows.start])
+            if scaling is not None:
+                if half_of(scaling) is not None:  # stored sums and norms are of all columns
+                    whole = self.of_half(whole, scaling)
+                    scale = self.scales.of_block(scaling, whole)
+                else:
+                    scale = self.scales.of_rows(scaling, part, whole=True)
+                    if chosen is not None:
+                        scale = scale.part(chosen[part.start - rows.start : part.stop - rows.start])
                 whole = scale_rows(whole, scaling, None, scale)
             yield part, whole
 

@@ -265,13 +265,13 @@ def cost_table() -> Iterator[dict[str, Any]]:
             yield {"method": name, "without": off, "with": with_tests, "ratio": with_tests / off}
 
 
-def main() -> None:
-    """Print the tables."""
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", default=["fdr", "blocks", "uniform", "cost"])
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--data", type=Path, default=Path())
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     effects = (0.1, 0.2, 0.4, 0.8)
     tables: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "fdr": lambda: fdr_table(options.seeds, effects, 1),

@@ -30,6 +30,7 @@ from tests.benchmarks import (
     objects_latency,
     rescaled,
     scoring,
+    significance,
     sources,
 )
 from tests.objects.server import environment
@@ -172,6 +173,11 @@ def test_sources_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_callers_cluster_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
     client.main(["--rows", "60000", "--columns", "20"])
     assert "LaplacianScore().fit" in capsys.readouterr().out
+
+
+def test_moments_beside_permutations(capsys: pytest.CaptureFixture[str]) -> None:
+    significance.main(["--tables", "moments"])
+    assert "type III" in capsys.readouterr().out
 
 
 def test_the_driver_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from daskfs import (
     SupervisedLaplacianScore,
     knn_graph,
 )
+from daskfs.criteria import invariants
 from daskfs.errors import InputError, JobError
 from daskfs.export.collect import read_run
 from daskfs.graph.halves import random_halves
@@ -362,6 +363,20 @@ def test_features_up_to_a_false_discovery_rate_are_selected(tmp_path: Path) -> N
         daskfs.export_run(result.url, tmp_path / "none.zarr", data="VarianceScore")
     with pytest.raises(JobError, match="n_features and fdr both say"):
         daskfs.make_job(job(tmp_path, select={"fdr": 0.05, "n_features": 3}))
+
+
+def test_features_in_doubt_have_no_pvalue_on_a_graph_too_large_to_permute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invariants, "HELD_EDGES", 10)
+    blocks = job(tmp_path, methods=["LaplacianScore"], significance=True, cluster={"workers": 0})
+    raw = dict(np.load(tmp_path / "data.npz"))
+    raw["X"][:, 7] = np.arange(150) < 2
+    np.savez(tmp_path / "data.npz", **raw)
+    table = daskfs.run(blocks).ranking.set_index("feature")
+    assert table["pvalue"].isna().loc[7]
+    assert table.loc[7, "note"] == "no p-value: few rows carry it, on a graph too large to permute"
+    assert table["pvalue"].drop([*range(5), 7]).notna().all()  # the first five have a mode for each class
 
 
 def test_given_graphs_are_not_split(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ class Distributions:
         By number of bins: shape (n_bins - 1, width), as in :meth:`SortedColumns.binned`.
     is_constant
         Shape (width,), bool.
+    counts
+        Rows or weight of each class that has any, float64.
     """
 
     distance: np.ndarray
@@ -52,6 +54,7 @@ class Distributions:
     gains: dict[int, np.ndarray]
     edges: dict[int, np.ndarray]
     is_constant: np.ndarray
+    counts: np.ndarray
 
 
 def distributions(
@@ -80,6 +83,7 @@ def distributions(
         {n_bins: np.zeros(width) for n_bins in bins},
         {n_bins: np.full((n_bins - 1, width), np.nan) for n_bins in bins},
         np.zeros(width, dtype=bool),
+        class_counts(codes, weights),
     )
     for place, block in sorted_columns(F, codes, weights, max(bins, default=1)):
         result.is_constant[place] = block.is_constant
@@ -112,11 +116,10 @@ def sorted_columns(
     Sums run along each column in sorted order, so no bit depends on the other columns. Counts are exact for integer
     weights. A block holds at most 2**16 values, or one column.
     """
-    rows = np.flatnonzero(codes >= 0)
+    rows, counts = np.flatnonzero(codes >= 0), class_counts(codes, weights)
     known = codes[rows]
     of_rows = (np.cumsum(np.bincount(known) > 0) - 1)[known]
     of_weights = None if weights is None else weights[rows]
-    counts = np.bincount(of_rows, of_weights).astype(np.float64)
     of_rows = of_rows.astype(np.min_scalar_type(counts.size))
     at_once = max(1, BLOCK_VALUES // max(rows.size, counts.size * n_bins))
     for some in row_blocks(F.shape[1], max(GATHERED_COLUMNS, at_once)):
@@ -124,6 +127,13 @@ def sorted_columns(
         for columns in row_blocks(gathered.shape[0], at_once):
             place = slice(some.start + columns.start, some.start + columns.stop)
             yield place, SortedColumns(gathered[columns], of_rows, counts, of_weights)
+
+
+def class_counts(codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Return the rows, or their weight, of each class that has any, float64; parameters of :func:`sorted_columns`."""
+    known = codes >= 0
+    counts = np.bincount(codes[known], None if weights is None else weights[known])
+    return counts[np.bincount(codes[known]) > 0].astype(np.float64)
 
 
 class SortedColumns:

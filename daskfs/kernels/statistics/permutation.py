@@ -35,6 +35,8 @@ p-values are found by permutation.
 NORMAL_MOMENTS = {2: 1.0, 3: 0.0, 4: 3.0, 6: 15.0}
 LEAST_SKEWNESS = 1e-4
 """Skewness below which a type III curve is a normal one, to the accuracy of its functions."""
+MOST_RATIO = 1e8
+"""Ratio that stands for an infinite one."""
 MIN_ROWS = 6
 """Fewest rows of which the third moment exists."""
 Pattern = tuple[int, ...]

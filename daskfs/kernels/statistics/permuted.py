@@ -12,14 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.compiled import compiled
+from daskfs.kernels.statistics.permutation import MOST_RATIO
 
 ENOUGH, LEAST_DRAWN = 20, 200
 """Permutations at least as good as the observed order that settle a p-value, and fewest permutations at all."""
 MOST_DRAWN = 4999
 MOST_STEPS = 2**31
 """Entries of the weights that are visited for a column, unless that leaves fewer than the least permutations."""
-MOST_RATIO = 1e8
-"""Ratio that stands for an infinite one."""
 ROUNDING = 1e-11
 _SHIFT, _MULTIPLIER, _INCREMENT = np.uint64(32), np.uint64(6364136223846793005), np.uint64(1442695040888963407)
 
