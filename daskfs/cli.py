@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -132,11 +133,16 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
         *verdict_lines(result.get("verdict"), data["n_features"]),
         *filter(None, [significance_sentence(result.get("significance"))]),
         *best_lines(result.get("best") or ()),
-        f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features{labeled}; "
+        f"{_from_here(data['source'])}: {data['n_samples']} rows x {data['n_features']} features{labeled}; "
         + (f"{done} units ran, {result['seconds']:.1f} s in all" if done else "nothing to do"),
-        f"ranking: {result['ranking']}",
-        f"report:  {result['report']}",
+        f"ranking: {_from_here(result['ranking'])}",
+        f"report:  {_from_here(result['report'])}",
     ]
+
+
+def _from_here(path: str) -> str:
+    """Return a path as it is typed in the working directory; an URL and a path elsewhere as they are."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def _all_run_lines(result: dict[str, Any]) -> list[str]:
@@ -328,7 +334,7 @@ def _comparison_lines(result: dict[str, Any]) -> list[str]:
     if "recomputed" in result:
         done = sum(sum(counts.values()) for counts in result["recomputed"].values())
         lines.append(f"{done} units ran; {result['wall_seconds']:.1f} s" if done else "nothing to do")
-    return [*lines, f"page: {result['page']}"]
+    return [*lines, f"page: {_from_here(result['page'])}"]
 
 
 def _study_plan_lines(result: dict[str, Any]) -> list[str]:
@@ -373,7 +379,7 @@ def report(run_directory: Run, as_json: AsJson = False) -> None:
     """Write the report of a finished run again and print its path."""
     from daskfs.runs.status import rewrite_report
 
-    _emit(rewrite_report(run_directory), lambda result: [result["report"]], as_json=as_json)
+    _emit(rewrite_report(run_directory), lambda result: [_from_here(result["report"])], as_json=as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -429,7 +435,8 @@ def _verdict(result: dict[str, Any]) -> str:
     return f"{what}: what is damaged can be deleted with --remove, and the same run or convert makes it again."
 
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="Path, pattern of parts, sklearn:NAME or synthetic:...")]
+SOURCE_HELP = "Path, pattern of parts, sklearn:NAME or synthetic:..."
+Source = Annotated[str, typer.Argument(metavar="SRC", help=SOURCE_HELP)]
 Labels = Annotated[str | None, typer.Option(help="Column, member or path that holds the labels.")]
 Unlabeled = Annotated[
     str, typer.Option(help="Label that means an unlabeled row: auto (-1, unless all others are 1), none or a value.")
@@ -535,6 +542,7 @@ def rank(
     labels: Labels = None,
     methods: Methods = None,
     n_features: Annotated[int | None, typer.Option(help="How many features are selected; by default half.")] = None,
+    task: Task = "auto",
     fdr: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Instead: those that are more than chance, at this false discovery rate."),
@@ -553,26 +561,45 @@ def rank(
     """Rank the features of a source without a job file, by methods for its labels; 'init' prints the job."""
     from daskfs.job.job import make_job
 
-    proposal = _proposal(source, labels, methods, n_features, fdr, redundancy, output)
+    proposal = _proposal(source, labels, task, methods, n_features, fdr, redundancy, output)
     if proposal.left_out:
         _warn([f"these columns hold no numbers, and are left out: {', '.join(proposal.left_out)}"])
     _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 @app.command(epilog=EPILOG)
-def init(source: Source, labels: Labels = None, methods: Methods = None) -> None:
-    """Print a commented job for a source, to edit and run."""
+def init(
+    source: Annotated[str | None, typer.Argument(metavar="SRC", help=SOURCE_HELP)] = None,
+    labels: Labels = None,
+    task: Task = "auto",
+    methods: Methods = None,
+    example: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Instead of a source: an example job, such as digits.")
+    ] = None,
+) -> None:
+    """Print a commented job for a source, or an example job, to edit and run."""
+    if example is not None:
+        from daskfs.job.examples import example_job
+
+        if (source, labels, task, methods) != (None, None, "auto", None):
+            msg = "--example prints a job as it is shipped; leave out the source and other options."
+            raise JobError(msg)
+        sys.stdout.write(example_job(example))
+        return
+    if source is None:
+        msg = "name a source, or an example with --example NAME."
+        raise JobError(msg)
     from daskfs.runs.proposal import commented
 
-    sys.stdout.write(commented(_proposal(source, labels, methods)))
+    sys.stdout.write(commented(_proposal(source, labels, task, methods)))
 
 
-def _proposal(source: str, labels: str | None, methods: str | None, *selection: Any) -> Any:
+def _proposal(source: str, labels: str | None, task: str, methods: str | None, *selection: Any) -> Any:
     from daskfs.runs.proposal import propose_job
 
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
     keys = dict(zip(("n_features", "fdr", "redundancy", "output"), selection, strict=False))
-    return propose_job(source, labels=labels, methods=names, **keys)
+    return propose_job(source, labels=labels, task=task, methods=names, **keys)
 
 
 @app.command(epilog=EPILOG)

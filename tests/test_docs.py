@@ -1,19 +1,29 @@
-"""``docs/architecture.md``: its tables are generated from the code; ``python -m tests.test_docs`` writes them again."""
+"""Documents agree with the code; ``python -m tests.test_docs`` writes the tables of ``docs/inside/architecture.md``."""
 
 from __future__ import annotations
 
 import ast
+import doctest
 import inspect
 import re
-from pathlib import Path
+import tomllib
+from typing import Any
 
+import pytest
+import yaml
+
+from daskfs import make_job, make_study
 from daskfs.criteria.registry import criteria
+from daskfs.errors import JobError
 from daskfs.stages.kind import all_kinds
 from daskfs.store import layout
 from tests.cases import parsed
 from tests.test_architecture import LAYERS, PACKAGE
 
-PAGE = PACKAGE.parent / "docs" / "architecture.md"
+ROOT = PACKAGE.parent
+DOCS = ROOT / "docs"
+PAGE = DOCS / "inside/architecture.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "workflows/README.md", *sorted(DOCS.rglob("*.md"))]
 ROW = re.compile(r'^([A-Z_]+) = \(?\s*"([^"]+)"\s*#\s*(\([^\n]*)', re.M)
 """An array of ``store/layout.py``: its constant, its name in the store, and a comment that begins with its shape."""
 
@@ -80,16 +90,74 @@ def test_tables_are_whole() -> None:
     assert len(arrays()) == len(re.findall(r"^[A-Z_]+ = .*# \(|^    \".*# \(", inspect.getsource(layout), re.M))
 
 
-def test_readme_has_a_row_for_each_criterion() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ", (PACKAGE.parent / "README.md").read_text(), re.M)
-    assert set(criteria()) <= set(rows)
+def test_each_criterion_has_a_page() -> None:
+    pages = {path.stem for path in (DOCS / "methods").glob("*.md")}
+    assert pages == {*criteria(), "Consensus", "index"}
 
 
 def test_files_that_documents_name_exist() -> None:
-    root = PACKAGE.parent
-    for page in (root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").glob("*.md")):
+    for page in PAGES:
         for name in re.findall(r"`((?:daskfs|tests|docs|workflows)/[\w./-]+)`", page.read_text()):
-            assert Path(root, name).exists(), f"{page.name} names {name}"
+            assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_links_lead_to_files() -> None:
+    """Sphinx checks those within docs, too; README and the folders are read on their own."""
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_blocks_are_run_or_checked() -> None:
+    """Code is in cells, which the build executes; test_commands tries what is in blocks of sh."""
+    for page in PAGES:
+        text = page.read_text()
+        languages = {language for language in re.findall(r"^`{3,}([^`\n]+)$", text, re.M) if language[0] != "{"}
+        assert languages <= {"yaml", "sh", "text", "pycon"}, page.name
+        assert "skip-execution" not in text, page.name
+        assert "pycon" not in languages or page.name == "README.md", page.name
+
+
+def yaml_blocks() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (page.name, yaml.safe_load(block))
+        for page in PAGES
+        for block in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.M | re.S)
+    ]
+
+
+def test_blocks_of_yaml_are_jobs() -> None:
+    whole = {"data": {"source": "sklearn:digits"}, "methods": ["FisherScore"], "output": {"path": "runs/digits"}}
+    assert yaml_blocks()
+    for page, block in yaml_blocks():
+        try:
+            if "datasets" in block:
+                make_study({key: value for key, value in whole.items() if key != "data"} | block)
+            else:
+                make_job(whole | block | {"data": whole["data"] | block.get("data", {})})
+        except JobError as error:
+            pytest.fail(f"{page}: {error}")
+
+
+def test_extras_that_documents_name_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for page in PAGES:
+        for named in re.findall(r"(?:daskfs|\.)\[([\w,-]+)\]", page.read_text()):
+            assert set(named.split(",")) <= set(extras), page.name
+
+
+def test_readme_fits_a_screen() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("![") for line in lines) == 1
+
+
+def test_example_of_readme() -> None:
+    (example,) = re.findall(r"^```pycon\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    parsed_example = doctest.DocTestParser().get_doctest(example, {}, "README.md", None, None)
+    doctest.DebugRunner().run(parsed_example)
+    assert len(parsed_example.examples) > 5
 
 
 if __name__ == "__main__":

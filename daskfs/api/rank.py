@@ -27,6 +27,7 @@ def rank(
     methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
     fdr: float | None = None,
+    task: Literal["auto", "classification", "regression"] = "auto",
     redundancy: float | None = None,
     layer: str | None = None,
     use_rep: Any = None,
@@ -54,6 +55,9 @@ def rank(
     fdr
         False discovery rate, such as 0.05, up to which features are selected instead of a number: only those that are
         more than chance, with p-values in the ranking. None for no tests.
+    task
+        Task of the labels; "auto": whole numbers and text are classes, other numbers a target. Classes that pandas
+        turned to floats, as some are missing, need "classification".
     redundancy
         Correlation above which a feature is put after all that are not redundant; None for no filter.
     layer
@@ -111,6 +115,7 @@ def rank(
     proposal = propose_job(
         as_source(X, scratch),
         labels=y if y is None or isinstance(y, str) else _written_labels(y, scratch),
+        task=task,
         methods=methods,
         n_features=n_features,
         fdr=fdr,

@@ -22,11 +22,15 @@ FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class GraphChoice(BaseModel):
     """Neighbor-graph settings of a method, which a job may set for all methods."""
 
-    n_neighbors: PositiveInt = 5
-    metric: Metric = "euclidean"
-    weights: WeightKind = "heat"
-    t: FiniteWidth | Literal["mean", "median"] = "mean"
-    self_loops: bool = False
+    n_neighbors: PositiveInt = Field(5, description="Neighbors of each row, without itself.")
+    metric: Metric = Field("euclidean", description="Distance between rows.")
+    weights: WeightKind = Field(
+        "heat", description="Of an edge of length d. heat: exp(-d**2 / t). binary: 1. cosine: the cosine of the rows."
+    )
+    t: FiniteWidth | Literal["mean", "median"] = Field(
+        "mean", description="Width of heat weights: a number, or the mean or median of d**2 over the edges."
+    )
+    self_loops: bool = Field(default=False, description="Whether every row has an edge of weight 1 to itself.")
 
 
 class NeighborParameters(Parameters):

@@ -134,7 +134,9 @@ class DataBlock(Block):
             "non-numeric all that hold no numbers."
         ),
     )
-    task: Literal["auto", "classification", "regression"] = "auto"
+    task: Literal["auto", "classification", "regression"] = Field(
+        "auto", description="Of the labels. auto: whole numbers and text are classes, other numbers a target."
+    )
     missing: Missing = Field(
         "refuse",
         description=(
@@ -186,14 +188,22 @@ class TransformBlock(Block):
 class GraphBlock(GraphChoice, Block):
     """Defaults of every method that uses the neighbor graph."""
 
-    engine: Engine = "auto"
+    engine: Engine = Field(
+        "auto",
+        description=(
+            "exact: compare all pairs. cells: k-means cells, each row against near ones. descent: NN-descent from "
+            "random trees. auto: by sizes and a sample of the rows."
+        ),
+    )
     recall: float = Field(
         0.98, gt=0.5, lt=1, description="Share of the true neighbors that an approximate search aims at."
     )
     projection: PositiveInt | Literal["auto"] | None = Field(
         "auto", description="Columns that an approximate search compares rows in; null for all; auto for wide data."
     )
-    random_state: NonNegativeInt = 0
+    random_state: NonNegativeInt = Field(
+        0, description="Seed of samples and trees of a search, and of halves of features."
+    )
     precomputed: str | None = Field(
         None,
         description=(
@@ -229,7 +239,9 @@ class SelectBlock(Block):
             "ones among them. None is selected by a method without p-values."
         ),
     )
-    redundancy: RedundancyBlock | None = None
+    redundancy: RedundancyBlock | None = Field(
+        None, description="Pass over features that are similar to a better one, or unwanted."
+    )
 
     @model_validator(mode="after")
     def _one_rule(self) -> SelectBlock:
@@ -252,17 +264,21 @@ class ClusterBlock(Block):
             "data that one core ranks in a few seconds."
         ),
     )
-    threads: PositiveInt = 1
+    threads: PositiveInt = Field(1, description="Of each worker.")
     memory_limit: str | int | None = Field(
         None, description="Of one worker, for example 2GiB. None shares the machine's."
     )
-    address: str | None = None
-    scheduler_file: str | None = None
-    slurm: SlurmBlock | None = None
-    kubernetes: KubernetesBlock | None = None
-    wait_seconds: PositiveFloat = 120.0
-    dashboard: bool = False
-    local_directory: str | None = None
+    address: str | None = Field(None, description="Scheduler of a running cluster, such as tcp://10.0.0.1:8786.")
+    scheduler_file: str | None = Field(None, description="File that a running scheduler wrote its address to.")
+    slurm: SlurmBlock | None = Field(None, description="Start workers as jobs of SLURM.")
+    kubernetes: KubernetesBlock | None = Field(None, description="Start scheduler and workers as pods.")
+    wait_seconds: PositiveFloat = Field(
+        120.0, description="Longest time without any worker, at the start and later; then exit code 4."
+    )
+    dashboard: bool = Field(default=False, description="Whether a local cluster shows Dask's dashboard.")
+    local_directory: str | None = Field(
+        None, description="Directory for temporary files of local workers. None: the system's."
+    )
     tls: bool | None = Field(
         None,
         description=(
@@ -325,7 +341,7 @@ class OutputBlock(Block):
     """Location and title of the run."""
 
     path: str = Field(min_length=1, description="Directory, or URL (s3://, gs://, az://), of the run.")
-    title: str | None = None
+    title: str | None = Field(None, description="Of the report. None: the name of the source.")
 
     @field_validator("path")
     @classmethod

@@ -49,7 +49,9 @@ class ModelBlock(Block):
 class EvaluateBlock(Block):
     """Cross-validated prediction on the first features of each ranking, and by baselines."""
 
-    n_selected: tuple[PositiveInt, ...] = Field(SIZES, min_length=1)
+    n_selected: tuple[PositiveInt, ...] = Field(
+        SIZES, min_length=1, description="Numbers of first features that models are trained on; larger ones are cut."
+    )
     models: tuple[ModelBlock, ...] = Field(
         (ModelBlock(name="knn"),),
         min_length=1,
@@ -59,9 +61,11 @@ class EvaluateBlock(Block):
         ),
     )
     n_neighbors: PositiveInt = Field(5, description="Of the model knn, where it does not say its own.")
-    n_splits: int = Field(5, ge=2)
-    n_repeats: int = Field(1, ge=1, le=10_000)
-    scaling: Literal["zscore"] | None = "zscore"
+    n_splits: int = Field(5, ge=2, description="Folds.")
+    n_repeats: int = Field(1, ge=1, le=10_000, description="Times that folds are drawn anew.")
+    scaling: Literal["zscore"] | None = Field(
+        "zscore", description="Rescaling of the features before a model, by the training rows. null: none."
+    )
     max_samples: PositiveInt = Field(10_000, description="At most so many labeled rows, thinned within classes.")
     setting: Literal["transductive", "inductive", "both"] = Field(
         "inductive",
@@ -99,7 +103,7 @@ class EvaluateBlock(Block):
     informative: tuple[str, ...] = Field(
         (), description="Names of features that are known to matter: the share of them that is selected is told."
     )
-    random_state: int = Field(0, ge=0, lt=2**31)
+    random_state: int = Field(0, ge=0, lt=2**31, description="Seed of rows in use, folds, draws and models.")
 
     @field_validator("models", mode="before")
     @classmethod

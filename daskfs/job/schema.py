@@ -32,7 +32,8 @@ def json_schema() -> dict[str, Any]:
     sizes = schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"]
     schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"] = {
         "anyOf": [sizes, sizes["items"]],
-        "default": sizes["default"],
+        "default": sizes.pop("default"),
+        "description": sizes.pop("description"),
     }
     _describe_models(schema["$defs"]["EvaluateBlock"]["properties"])
     for block in ("MethodBlock", "ModelBlock"):

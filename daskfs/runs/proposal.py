@@ -42,6 +42,7 @@ def propose_job(
     source: str,
     *,
     labels: str | None = None,
+    task: str = "auto",
     methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
     fdr: float | None = None,
@@ -52,8 +53,8 @@ def propose_job(
 
     Parameters
     ----------
-    source, labels
-        As ``data.source`` and ``data.labels``. Columns of a table that hold no numbers are left out.
+    source, labels, task
+        As ``data.source``, ``data.labels`` and ``data.task``. Columns of a table that hold no numbers are left out.
     methods
         Methods as in a job; by default some that the labels allow.
     n_features
@@ -70,12 +71,13 @@ def propose_job(
     InputError
         For a source or labels that cannot be read.
     """
-    data: dict[str, Any] = {"source": source, **({} if labels is None else {"labels": labels})}
+    named = {"labels": labels, "task": None if task == "auto" else task}
+    data: dict[str, Any] = {"source": source, **{key: value for key, value in named.items() if value is not None}}
     left_out: tuple[str, ...] = ()
     transform = {}
     spec = source_spec(make_data(data))
     if is_tile_store(spec):
-        task = open_tiles(spec.source).info.task
+        found = open_tiles(spec.source).info.task
     else:
         if _is_table(source):
             data["exclude"] = [NON_NUMERIC]
@@ -85,12 +87,12 @@ def propose_job(
         if "exclude" in data and not left_out:
             del data["exclude"]
         raw = opened.read_labels()
-        task = None if raw is None else encode_labels(raw, opened.info.n_samples, "auto", spec.unlabeled).task
+        found = None if raw is None else encode_labels(raw, opened.info.n_samples, task, spec.unlabeled).task
     rules = {"n_features": n_features, "fdr": fdr}
     select: dict[str, Any] = {key: value for key, value in rules.items() if value is not None}
     if redundancy is not None:
         select["redundancy"] = {"threshold": redundancy, "demote": True}
-    chosen = [methods] if isinstance(methods, str) else list(methods or METHODS[task])
+    chosen = [methods] if isinstance(methods, str) else list(methods or METHODS[found])
     job = {
         "data": data,
         "methods": chosen,

@@ -1,6 +1,6 @@
 """Ledger of the finished units of a store: epochs, records and seals.
 
-``docs/protocol.md`` shows why no order of events makes a wrong result valid.
+``docs/inside/protocol.md`` shows why no order of events makes a wrong result valid.
 
 A driver that has locked the store begins an *epoch*: it writes a new name to ``.epoch``, with the record files that it
 inherits. A unit writes its record to a file with the epoch in its name, so records of ended epochs are ignored.

@@ -14,6 +14,8 @@ import yaml
 from numpy.typing import NDArray
 from sklearn.datasets import dump_svmlight_file
 
+from daskfs import rank
+from daskfs.job.examples import example_names
 from daskfs.job.job import load_job, make_job
 from daskfs.runs import proposal
 from tests.cli.command import daskfs, refused, rows_of, told
@@ -111,6 +113,24 @@ def test_choices_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (job["select"]["n_features"], job["select"]["redundancy"]["threshold"]) == (3, 0.9)
 
 
+def test_floats_are_a_target_unless_they_are_said_to_be_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes become floats where a frame has rows without one."""
+    monkeypatch.chdir(tmp_path)
+    y = classes().astype(float)
+    y[::3] = np.nan
+    np.save("X.npy", values())
+    np.save("y.npy", y)
+    told_so = daskfs("rank", "X.npy", "--labels", "y.npy", "--task", "classification", "-q", "--json").json
+    assert told_so["data"]["task"] == told_so["job"]["data"]["task"] == "classification"
+    assert rank(values(), y, methods=["LSDF"], task="classification")["data"]["n_labeled"] == np.isfinite(y).sum()
+    assert (
+        "data.task is regression"
+        in daskfs("rank", "X.npy", "--labels", "y.npy", "--methods", "LSDF", "--output", "few").err
+    )
+
+
 def test_init_prints_the_same_job(tmp_path: Path) -> None:
     arguments = csv(tmp_path)
     printed = daskfs("init", *arguments)
@@ -120,6 +140,34 @@ def test_init_prints_the_same_job(tmp_path: Path) -> None:
     expected = proposal.propose_job(arguments[0], labels="outcome").job
     assert yaml.safe_load(printed.out) == expected
     assert load_job(tmp_path / "job.yaml") == make_job(expected)
+
+
+def test_init_prints_examples_as_they_are_shipped(tmp_path: Path) -> None:
+    for name in example_names():
+        printed = daskfs("init", "--example", name)
+        assert (printed.code, printed.err) == (0, "")
+        (tmp_path / f"{name}.yaml").write_text(printed.out)
+        assert load_job(tmp_path / f"{name}.yaml").output.path == f"runs/{name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--example", "digit"), "Did you mean 'digits'? Examples: classification, digits,"),
+        (("X.npy", "--example", "digits"), "leave out the source and other options."),
+        ((), "name a source, or an example with --example NAME."),
+    ],
+)
+def test_init_is_of_a_source_or_an_example(arguments: tuple[str, ...], message: str) -> None:
+    outcome = daskfs("init", *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+
+
+def test_paths_are_shown_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", values())
+    assert daskfs("rank", "X.npy", "-q").out.endswith("ranking: runs/X/ranking.csv\nreport:  runs/X/report.html\n")
 
 
 def test_tiles(tmp_path: Path) -> None:

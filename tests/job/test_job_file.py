@@ -432,10 +432,19 @@ def valid(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     return True
 
 
-WORKFLOWS = sorted((Path(__file__).parents[2] / "workflows").glob("*.yaml"))
+def test_every_key_has_a_description() -> None:
+    schema = json_schema()
+    blocks = {"job": schema, **schema["$defs"]}
+    keys = [(block, key, entry) for block, known in blocks.items() for key, entry in known["properties"].items()]
+    assert [
+        (block, key) for block, key, entry in keys if "description" not in entry and "Block" not in str(entry)
+    ] == []
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+EXAMPLES = sorted((Path(__file__).parents[2] / "daskfs/job/examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_shipped_workflows_are_jobs_and_fit_the_schema(path: Path) -> None:
     load_job(path)
     assert valid(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema(), json_schema())

@@ -1,4 +1,4 @@
-"""No command of a README, or of the head of a workflow, goes untried: jobs load, and of others a test is named here."""
+"""No command of a document, or of the head of a workflow, goes untried: jobs load, others name their test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from daskfs.job.job import load_job
 
 ROOT = Path(__file__).parents[2]
-WORKFLOWS = ROOT / "workflows"
+WORKFLOWS, EXAMPLES = ROOT / "workflows", ROOT / "daskfs/job/examples"
 PROGRAMS = "daskfs docker kind kubectl helm argo airflow python python3 sbatch snakemake srun"
 IN_A_HEAD = re.compile(rf"^#? {{3,6}}((?:{PROGRAMS.replace(' ', '|')}) .+)$", re.MULTILINE)
 OPERATOR, MANIFESTS = "tests/kubernetes/test_operator.py", "tests/kubernetes/test_manifests.py"
@@ -36,17 +36,18 @@ TRIED_BY = {
     "python workflows/papers/ssufs.py": f"{SHIPPED}::test_ssufs_experiment_in_small_form",
     "python workflows/papers/svm.py": f"{SHIPPED}::test_svm_experiment_in_small_form",
     "python3 -m venv .venv": f"{SHIPPED}::test_readme_commands_name_what_exists",
+    "pip install": "tests/test_docs.py::test_extras_that_documents_name_exist",
 }
 """Beginnings of commands, and the test that does what each of them says."""
 
 
 def commands() -> set[str]:
-    """Return the commands of the READMEs' blocks and of the heads of all workflows."""
+    """Return the commands in blocks of the documents and in the heads of all workflows and examples."""
     found = set()
-    for path in (ROOT / "README.md", WORKFLOWS / "README.md"):
+    for path in (ROOT / "README.md", WORKFLOWS / "README.md", *(ROOT / "docs").rglob("*.md")):
         for block in re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE):
             found |= {line.partition("  #")[0].strip() for line in block.splitlines() if line.strip()}
-    for path in WORKFLOWS.rglob("*"):
+    for path in (*WORKFLOWS.rglob("*"), *EXAMPLES.glob("*.yaml")):
         if path.is_file() and path.suffix not in (".md", ".png") and "__pycache__" not in path.parts:
             found |= {re.split(r" {3,}", line)[0].strip() for line in IN_A_HEAD.findall(path.read_text())}
     return found
@@ -64,7 +65,7 @@ def test_command_is_tried(command: str) -> None:
         verb, job, *rest = words
         assert verb in ("run", "plan")
         assert rest[::2] == ["--set"] * (len(rest) // 2)
-        load_job(ROOT / job, rest[1::2])
+        load_job(EXAMPLES / job if (EXAMPLES / job).exists() else ROOT / job, rest[1::2])
         return
     tried = [test for beginning, test in TRIED_BY.items() if f"{command} ".startswith(f"{beginning} ")]
     assert len(tried) == 1, f"no test is named that does what {command!r} says"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +13,23 @@ import pytest
 from sklearn.datasets import load_diabetes, load_digits
 
 from tests.cli.command import daskfs, rows_of
+from tests.workflows.papers import load_paper, tables
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
 
 
-def loaded(name: str) -> Any:
-    """Return a workflow as a module of its own."""
-    spec = importlib.util.spec_from_file_location(f"papers_{name}", ROOT / f"workflows/papers/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for theirs
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def laplacian() -> Iterator[Any]:
-    yield loaded("laplacian")
-    del sys.modules["papers_laplacian"]
+    with pytest.MonkeyPatch.context() as patch:
+        yield load_paper("laplacian", patch)
 
 
 @pytest.fixture(scope="module")
 def regression() -> Iterator[Any]:
-    yield loaded("regression")
-    del sys.modules["papers_regression"]
+    with pytest.MonkeyPatch.context() as patch:
+        yield load_paper("regression", patch)
 
 
 def means(run: Path, **wanted: object) -> float:
@@ -54,20 +43,22 @@ def means(run: Path, **wanted: object) -> float:
 class TestIris:
     def test_figures_are_the_papers(self, laplacian: Any, capsys: pytest.CaptureFixture[str]) -> None:
         laplacian.main([])
-        lines = capsys.readouterr().out.splitlines()
-        cells = [line[40:].split() for line in lines]
+        figures, orders = tables(capsys.readouterr().out.splitlines())
+        cells = [row[1:] for row in figures]
         assert cells[1] == cells[2] == ["0.7826", "-0.4194", "0.9490", "0.9565"]
         assert cells[3] == ["0.4100", "0.5200", "0.1200", "0.1200"]
         assert cells[4] == ["0.4133", "0.5200", "0.1200", "0.1200"]
-        for line, what, order in zip(
-            lines[6:10],
-            ("variance", "Fisher", "Laplacian Score, 5 neighbors", "Laplacian Score, 17 neighbors"),
-            ("F3 F1 F4 F2", "F3 F4 F1 F2", "F4 F3 F1 F2", "F3 F4 F1 F2"),
-            strict=True,
-        ):
-            assert line.startswith(what)
-            assert re.findall(r"F\d F\d F\d F\d", line) == [order, order]
-        assert "5-14: F4 F3 F1 F2; 15: F3 F4 F1 F2; 16: F4 F3 F1 F2; 17-20: F3 F4 F1 F2" in lines[10]
+        few, many = "F4 F3 F1 F2", "F3 F4 F1 F2"
+        assert orders[1:] == [
+            ["variance", "F3 F1 F4 F2", "F3 F1 F4 F2"],
+            ["Fisher", many, many],
+            ["Laplacian Score, 3 neighbors", few, few],
+            ["Laplacian Score, 4 neighbors", few, "F4 F3 F2 F1"],
+            ["Laplacian Score, 5-14 neighbors", few, few],
+            ["Laplacian Score, 15 neighbors", many, many],
+            ["Laplacian Score, 16 neighbors", many, few],
+            ["Laplacian Score, 17-20 neighbors", many, many],
+        ]
 
 
 def enlarged_digits(folder: Path) -> Path:
@@ -95,19 +86,15 @@ class TestClusterings:
     def test_table_has_the_means_of_the_run(self, told: tuple[Path, list[str]]) -> None:
         run, lines = told
         assert lines[0].startswith("COIL20: 150 images, 6 classes;")
-        for metric, title in (("accuracy", "accuracy"), ("nmi", "normalized mutual information")):
-            start = next(i for i, line in enumerate(lines) if line.startswith(title))
-            sizes = lines[start].removeprefix(title).split()
-            assert sizes == ["20", "50", "100", "200", "300", "500", "1024"]
-            for line, (c, method) in zip(
-                lines[start + 1 : start + 5],
-                [(c, method) for c in (3, 6) for method in ("LaplacianScore", "VarianceScore")],
-                strict=True,
+        metrics = (("accuracy", "accuracy"), ("nmi", "normalized mutual information"))
+        for (metric, title), (header, *rows) in zip(metrics, tables(lines), strict=True):
+            assert header == [title, "20", "50", "100", "200", "300", "500", "1024"]
+            sizes = header[1:]
+            for (name, *cells), (c, method) in zip(
+                rows, [(c, method) for c in (3, 6) for method in ("LaplacianScore", "VarianceScore")], strict=True
             ):
-                assert line.startswith(
-                    f"{c} classes, {'Laplacian Score' if method == 'LaplacianScore' else 'variance'}"
-                )
-                shown = [float(cell) for cell in re.findall(r"(?<![-.\d])\d\.\d{3}", line)]
+                assert name == f"{c} classes, {'Laplacian Score' if method == 'LaplacianScore' else 'variance'}"
+                shown = [float(cell.split(" ± ")[0]) for cell in cells]
                 expected = [
                     means(run, metric=metric, n_classes=c, method=method, n_selected=size, model="kmeans")
                     for size in sizes
@@ -117,8 +104,8 @@ class TestClusterings:
     def test_verdict_goes_by_differences_of_the_same_subsets(self, told: tuple[Path, list[str]]) -> None:
         run, lines = told
         verdicts = [line for line in lines if "the Laplacian Score" in line]
-        assert [line.split()[0] for line in verdicts] == ["3", "6"] * 2
-        assert verdicts[1].strip().startswith("6 classes: the Laplacian Score in one subset at 20 (")
+        assert [line.split()[1] for line in verdicts] == ["3", "6"] * 2
+        assert verdicts[1].startswith("- 6 classes: the Laplacian Score in one subset at 20 (")
         given = dict(re.findall(r"(\d+) \(([+-]\d\.\d{3})\)", verdicts[0]))
         assert sorted(map(int, given)) == [20, 50, 100, 200, 300, 500, 1024]
         for size, difference in given.items():
@@ -158,9 +145,10 @@ class TestVerdict:
 class TestRegression:
     def test_artificial_problems(self, regression: Any, capsys: pytest.CaptureFixture[str]) -> None:
         regression.main(["--n-sets", "6", "--workers", "0"])
-        title, *lines = capsys.readouterr().out.splitlines()
+        (((title, *columns), *rows),) = tables(capsys.readouterr().out.splitlines())
         assert "of 6 sets of 1000 rows" in title
-        shares = {tuple(line.split("  ")[0].rsplit(", ", 1)): line.split()[-2:] for line in lines}
+        assert columns == ["paper", "here"]
+        shares = {tuple(what.rsplit(", ", 1)): own for what, *own in rows}
         waves, quotient = "y = cos(2 pi x1 x2) sin(2 pi x3 x4)", "y = x1^2 / x2^2"
         assert shares[quotient, "SLS"] == ["1.00", "1.00"]
         assert [shares[waves, name][0] for name in ("SLS", "correlation", "LS")] == ["0.93", "0.25", "-"]
@@ -177,16 +165,16 @@ class TestRegression:
         arguments += ["--sets", "tecator", "corn_m5", "--output", tmp_path / "runs"]
         regression.main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
-        assert captured.err == f"skipped corn_m5: {tmp_path}/corn_m5.npz is not there\n"
+        assert captured.err.startswith(f"skipped corn_m5: {tmp_path}/corn_m5.npz is not there\n")
         lines, run = captured.out.splitlines(), tmp_path / "runs/tecator"
         assert lines[1].startswith("tecator: 150 rows, 10 features;")
-        for labels in (7, 10):
-            start = lines.index(next(line for line in lines if line.startswith(f"{labels} labels")))
-            sizes = lines[start].split()[2:]
-            assert sizes == ["1", "4", "10", "mean"]
+        notes = [list(own) for is_note, own in groupby(lines, lambda line: line.startswith("- ")) if is_note]
+        for labels, (header, *rows), (best, worst_of_all, *_) in zip((7, 10), tables(lines), notes, strict=True):
+            assert header == [f"{labels} labels", "1", "4", "10", "mean"]
+            sizes = header[1:]
             whole: dict[str, float] = {}
-            for line in lines[start + 1 : start + 6]:
-                method, *shown = re.sub(r" \+-\S+", "", line).split()
+            for method, *cells in rows:
+                shown = [cell.split(" ± ")[0] for cell in cells]
                 expected = [
                     means(run, labels=f"{labels}.0", method=method, n_selected=size, metric="rmse")
                     for size in sizes[:-1]
@@ -194,9 +182,9 @@ class TestRegression:
                 np.testing.assert_allclose([float(cell) for cell in shown[:-1]], expected, atol=0.06)
                 whole[method] = float(np.mean(expected))
             assert list(whole) == ["LS", "SLS", "SSLS", "correlation", "random"]
-            assert lines[start + 6].strip().startswith(f"best on the whole: {min(whole, key=lambda m: whole[m])}; ")
+            assert best.startswith(f"- best on the whole: {min(whole, key=lambda m: whole[m])}; ")
             worst = max(whole[m] for m in whole if m != "random")
-            assert lines[start + 7] == f"  LS is the worst of the four: {'yes' if whole['LS'] == worst else 'no'}"
+            assert worst_of_all == f"- LS is the worst of the four: {'yes' if whole['LS'] == worst else 'no'}"
 
     def test_best_is_named_with_those_it_beats(self, regression: Any) -> None:
         pairs = [
@@ -244,7 +232,7 @@ def test_evaluation_workflow_tells_both_settings_and_the_gap(tmp_path: Path) -> 
         "evaluate.models.2.metrics": "balanced_accuracy",
     }
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    done = daskfs("run", ROOT / "workflows/evaluation.yaml", *overrides)
+    done = daskfs("run", ROOT / "daskfs/job/examples/evaluation.yaml", *overrides)
     assert done.code == 0, done.err
     rows = rows_of(tmp_path / "run/evaluation.csv")
     methods = {row["method"] for row in rows}

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.platforms
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "workflows"
+QUICKSTART = ROOT / "daskfs/job/examples/digits.yaml"
 
 
 def program(name: str) -> str:
@@ -123,7 +124,7 @@ class TestAirflow:
 
     @pytest.mark.cluster
     def test_runs_a_job(self, tmp_path: Path) -> None:
-        job = yaml.safe_load((WORKFLOWS / "quickstart.yaml").read_text())
+        job = yaml.safe_load(QUICKSTART.read_text())
         job |= {"output": {"path": str(tmp_path / "run")}, "cluster": {"workers": 0}}
         (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
         daskfs = executable(tmp_path / "daskfs", f'exec {sys.executable} -m daskfs "$@"')
@@ -143,7 +144,7 @@ def test_snakemake_goes_on(tmp_path: Path) -> None:
             "--directory",
             tmp_path,
             "--config",
-            f"job={WORKFLOWS / 'quickstart.yaml'}",
+            f"job={QUICKSTART}",
             f"output={run}",
             f"daskfs={daskfs}",
         ),
@@ -152,7 +153,7 @@ def test_snakemake_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "once").exists()
     assert "Trying to restart job" in done.stderr
-    run_here(WORKFLOWS / "quickstart.yaml", "--set", f"output.path={tmp_path / 'local'}")
+    run_here(QUICKSTART, "--set", f"output.path={tmp_path / 'local'}")
     ranking = (tmp_path / "local/ranking.csv").read_bytes()
     assert run.with_name("snakemake.ranking.csv").read_bytes() == (run / "ranking.csv").read_bytes() == ranking
 

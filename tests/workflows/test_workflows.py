@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import re
 import shlex
@@ -21,15 +20,16 @@ from daskfs.criteria.registry import criteria
 from daskfs.job.job import load_job
 from daskfs.runs.status import plan_job
 from tests.execution.runs import command, run, run_here
+from tests.workflows.papers import load_paper, tables
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
-WORKFLOWS = sorted((ROOT / "workflows").glob("*.yaml"))
+EXAMPLES = ROOT / "daskfs/job/examples"
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
-def test_every_workflow_plans(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.name)
+def test_every_example_plans(path: Path, tmp_path: Path) -> None:
     plan = plan_job(load_job(path, [f"output.path={tmp_path / 'run'}"]))
     assert plan["peak_bytes"] <= plan["memory_limit"]
     assert not (tmp_path / "run").exists()
@@ -38,7 +38,7 @@ def test_every_workflow_plans(path: Path, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.cluster
 def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
-    arguments = command("run", ROOT / "workflows/quickstart.yaml", "--set", f"output.path={tmp_path / 'run'}")
+    arguments = command("run", EXAMPLES / "digits.yaml", "--set", f"output.path={tmp_path / 'run'}")
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ranking = re.search(r"^ranking: (.*)$", done.stdout, re.MULTILINE)
@@ -56,7 +56,7 @@ def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
 @pytest.mark.cluster
 def test_large_workflow_in_short_form_uses_both_workers(tmp_path: Path) -> None:
     source = "synthetic:lowrank?n_samples=12000&n_features=64&rank=10&seed=0"
-    run(ROOT / "workflows/large.yaml", "--set", f"data.source={source}", "--set", f"output.path={tmp_path / 'run'}")
+    run(EXAMPLES / "large.yaml", "--set", f"data.source={source}", "--set", f"output.path={tmp_path / 'run'}")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     assert len({event["process"] for event in events}) == 2
     with (tmp_path / "run/selected_features.csv").open(newline="") as file:
@@ -69,17 +69,6 @@ def test_large_workflow_in_short_form_uses_both_workers(tmp_path: Path) -> None:
 def script(*arguments: object) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
-
-
-def paper(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a workflow as a module, which tasks in this process can import."""
-    spec = importlib.util.spec_from_file_location(f"papers_{name}", ROOT / f"workflows/papers/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, f"papers_{name}", module)
-    spec.loader.exec_module(module)
-    return module
 
 
 def write_set(path: Path, data: Any, **more: Any) -> Path:
@@ -128,7 +117,7 @@ class TestPartlyLabeled:
 
 @pytest.mark.parametrize("workflow", ["classification", "regression"])
 def test_every_criterion_is_in_the_workflow_of_its_task(workflow: str) -> None:
-    job = load_job(ROOT / "workflows" / f"{workflow}.yaml")
+    job = load_job(EXAMPLES / f"{workflow}.yaml")
     assert {method.name for method in job.methods} == {n for n, c in criteria().items() if job.data.task in c.tasks}
 
 
@@ -145,7 +134,7 @@ def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path:
         "output.path": tmp_path / "run",
     }
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    result = run_here(ROOT / "workflows" / f"{workflow}.yaml", *overrides)
+    result = run_here(EXAMPLES / f"{workflow}.yaml", *overrides)
     labels = [method["label"] for method in result["methods"]]
     text = Path(result["report"]).read_text(encoding="utf-8")
     assert all(label in text for label in labels)
@@ -158,7 +147,7 @@ def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path:
 @pytest.mark.cluster
 @pytest.mark.long
 def test_machines_select_as_well_as_fisher(tmp_path: Path) -> None:
-    result = run(ROOT / "workflows/svm.yaml", "--set", f"output.path={tmp_path / 'run'}")
+    result = run(EXAMPLES / "svm.yaml", "--set", f"output.path={tmp_path / 'run'}")
     labels = [method["label"] for method in result["methods"]]
     assert result["eliminations"].keys() == {label for label in labels if label != "FisherScore"}
     assert {found["route"] for found in result["eliminations"].values()} == {"exact", "landmarks"}
@@ -175,19 +164,24 @@ def test_sselect_experiment_in_small_form(
     data = load_digits(n_class=2)
     np.savez(tmp_path / "zero_one.npz", X=data.data[:150], y=data.target[:150])
     arguments = ("--data", tmp_path, "--set", "zero_one", "--draws", 1, "--labels", 2, "--workers", 0)
-    paper("sselect", monkeypatch).main([str(argument) for argument in (*arguments, "--output", tmp_path / "runs")])
-    header, row, mean, _, trade_offs, accuracies, cuts, best, report = capsys.readouterr().out.splitlines()[1:]
-    assert header.split()[:4] == ["labels", "sSelect", "Fisher", "Laplacian"]
-    own, fisher, laplacian, over_fisher, over_laplacian = map(float, row.split()[1:])
+    program = load_paper("sselect", monkeypatch)
+    program.main([str(argument) for argument in (*arguments, "--output", tmp_path / "runs")])
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    (header, row, mean), (trade_offs, accuracies, cuts) = tables(lines)
+    best, report = lines[-1], captured.err.splitlines()[-1]
+    assert header[:4] == ["labels", "sSelect", "Fisher", "Laplacian"]
+    own, fisher, laplacian, over_fisher, over_laplacian = map(float, row[1:6])
+    assert row[6:] == ["-", "-"]
     assert min(own, fisher, laplacian) > 0.5
     assert max(own, fisher, laplacian) <= 1
     assert over_fisher == pytest.approx(own - fisher, abs=2e-4)
     assert over_laplacian == pytest.approx(own - laplacian, abs=2e-4)
-    assert [float(cell) for cell in mean.split()[1:]] == [over_fisher, over_laplacian]
-    assert trade_offs.split()[1:] == [f"{step / 10:.1f}" for step in range(11)]
-    assert accuracies.startswith("10 features, 2 labels, accuracy")
-    assert cuts.startswith("10 features, 2 labels, cut")
-    found = [[float(cell) for cell in line.split()[5:]] for line in (accuracies, cuts)]
+    assert [float(cell) for cell in mean[4:6]] == [over_fisher, over_laplacian]
+    assert trade_offs[1:] == [f"{step / 10:.1f}" for step in range(11)]
+    assert [accuracies[0], cuts[0]] == ["10 features, 2 labels, accuracy", "10 features, 2 labels, cut"]
+    found = [[float(cell) for cell in row[1:]] for row in (accuracies, cuts)]
+    assert best.startswith("- 10 features, 2 labels: best accuracy")
     chosen = [float(word) for word in re.findall(r"at (\d\.\d)", best)]
     assert [found[0][round(10 * chosen[0])], found[1][round(10 * chosen[1])]] == [max(found[0]), min(found[1])]
     assert best.endswith("the paper's best: 0.1 to 0.3")
@@ -202,7 +196,7 @@ def test_experiment_names_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, missing: str
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        paper(name, monkeypatch).main(["--data", str(tmp_path)])
+        load_paper(name, monkeypatch).main(["--data", str(tmp_path)])
     assert stop.value.code == 2
     assert missing in capsys.readouterr().err
 
@@ -215,23 +209,23 @@ def test_ssufs_experiment_in_small_form(tmp_path: Path) -> None:
     done = script("workflows/papers/ssufs.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert f"skipped colon: {tmp_path}/colon.npz is not there" in done.stderr
-    title, header, *rows = done.stdout.splitlines()
-    assert title.startswith("segment: accuracy of a linear SVM, mean over [3, 4, 5, 6,")
-    assert header.split() == ["paper", "measured", "gamma"]
-    cells = [row.replace(" +- ", " ").split() for row in rows]
-    assert [row[0] for row in cells] == ["sSelect", "LSDF", "PRPC", "RLSR", "DSSFS", "SSUFS"]
-    assert [float(row[1]) for row in cells] == [0.670, 0.869, 0.854, 0.928, 0.928, 0.922]
-    assert all(0.85 < float(row[3]) <= 1 for row in cells)
-    assert all({row[5].strip(","), row[-1]} <= {"1", "100"} for row in cells[3:])
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("segment: accuracy of a linear SVM, mean over [3, 4, 5, 6,")
+    ((header, *rows),) = tables(lines)
+    assert header == ["", "paper", "measured", "gamma"]
+    assert [row[0] for row in rows] == ["sSelect", "LSDF", "PRPC", "RLSR", "DSSFS", "SSUFS"]
+    printed, measured = ([float(row[column].split(" ± ")[0]) for row in rows] for column in (1, 2))
+    assert printed == [0.670, 0.869, 0.854, 0.928, 0.928, 0.922]
+    assert all(0.85 < value <= 1 for value in measured)
+    assert [row[3] for row in rows[:3]] == [""] * 3
+    assert all(set(row[3].split(", ")) <= {"1", "100"} for row in rows[3:])
 
 
-def svm_cells(table: list[str]) -> dict[str, tuple[str, float, float]]:
-    """Return what stands beside each method: the paper's cell, the mean error, and the share with both features."""
-    found = {}
-    for line in table:
-        printed, mean, both = re.fullmatch(r"(-|\S+ \+- \S+) +(\S+) \+- \S+ +(\S+)", line[28:].strip()).groups()
-        found[line[:28].strip()] = (printed, float(mean), float(both))
-    return found
+def svm_cells(lines: list[str]) -> dict[str, tuple[str, float, float]]:
+    """Return what a table has for each method: the paper's cell, the mean error, and the share with both features."""
+    ((header, *rows),) = tables(lines)
+    assert header == ["", "paper", "measured", "standard error", "both kept"]
+    return {row[0]: (row[1], float(row[2].split(" ± ")[0]), float(row[4])) for row in rows}
 
 
 @pytest.mark.long
@@ -241,11 +235,10 @@ def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
     arguments = ("--sizes", 100, "--repeats", 2, "--methods", *methods, "--output", output, "--workers", 1)
     done = script("workflows/papers/svm.py", *arguments)
     assert done.returncode == 0, done.stderr
-    title, header, *table = done.stdout.splitlines()
+    title, *lines = done.stdout.splitlines()
     assert title == "100 labeled rows: test error in %, mean and deviation over 2 repeats"
-    assert header.split() == ["paper", "measured", "both", "kept"]
-    cells = svm_cells(table[:2])
-    assert [cell[0] for cell in cells.values()] == ["5.8 +- 3", "-"]
+    cells = svm_cells(lines)
+    assert [cell[0] for cell in cells.values()] == ["5.8 ± 3", "-"]
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for method in methods:
@@ -255,8 +248,8 @@ def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
         assert cells[method][2] == pytest.approx(np.mean([row["n_right"] == "2" for row in own]), abs=0.0051)
     # 3.1 % of the rows are beyond every machine, and half of them are right by chance
     assert all(2 < float(row["error"]) < 60 for row in rows)
-    assert [line.split(":")[0].strip() for line in table[3:-1]] == ["SVM-RFE <= 8 %"]
-    assert table[-1].startswith("4 tasks in ")
+    assert [line.split(":")[0] for line in lines if line.startswith("- ")] == ["- SVM-RFE <= 8 %"]
+    assert done.stderr.splitlines()[-1].startswith("4 tasks in ")
 
 
 @pytest.mark.cluster
@@ -266,11 +259,12 @@ def test_svm_experiment_holds_its_bars() -> None:
     methods = ("SVM-RFE", "SVM-RMB", "SVM-RMB, slack recomputed", "LapSVM-RFE", "SVM-RFE by quarters", *retrained)
     done = script("workflows/papers/svm.py", "--sizes", 100, "--repeats", 4, "--methods", *methods)
     assert done.returncode == 0, done.stderr
-    _, _, *table = done.stdout.splitlines()
-    held = {line.split(":")[0].strip(): line.rsplit(": ", 1)[1] for line in table[9:-1]}
+    lines = done.stdout.splitlines()
+    held = {line.split(":")[0]: line.rsplit(": ", 1)[1] for line in lines if line.startswith("- ")}
     assert len(held) == 6
     assert set(held.values()) == {"holds"}
-    cells = svm_cells(table[:8])
+    cells = svm_cells(lines)
+    assert len(cells) == 8
     # sums of alpha that are kept do not look at labels, and err as the paper's do
     assert cells["SVM-RMB"][1] > 20
     assert cells["SVM-RFE by quarters"][2] == 1.0
@@ -278,7 +272,7 @@ def test_svm_experiment_holds_its_bars() -> None:
 
 @pytest.fixture
 def svm_paper(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return paper("svm", monkeypatch)
+    return load_paper("svm", monkeypatch)
 
 
 def test_svm_experiment_names_tasks_that_fail(svm_paper: Any) -> None:

@@ -8,7 +8,7 @@ length, its edges weigh alike (or exp(-d^2) of the lengths d), and scores are of
 none of this.
 
 Clustering (section 4.2) is of images in FOLDER, .npz files with ``X`` and ``y``: the paper's 68 persons of CMU PIE are
-not free, and warpPIE10P has 10 of them in other poses, so Table 1 stands beside it for orientation only. The Laplacian
+not free, and warpPIE10P has 10 of them in other poses, so the rows of Table 1 are for orientation only. The Laplacian
 Score, 5 neighbors, and the variance rank the pixels of all images of 20 random subsets of c classes, k-means puts the
 images into c clusters by the first of them (10 starts, of which the best objective counts), and clusters are held
 against classes: accuracy under the best matching, and mutual information over the larger entropy. Selection and
@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from reporting import markdown, present
 from sklearn.datasets import load_iris
 
 from daskfs import FisherScore, LaplacianScore, VarianceScore, make_job, run_job
@@ -65,27 +66,23 @@ def iris_lines() -> list[str]:
     X, y = uci_iris()
     correlation = [float(np.corrcoef(column, y)[0, 1]) for column in X.T]
     error = [nearest_neighbor_error(column[:, None], y) for column in X.T]
-    lines = [f"{'Iris (UCI), 150 rows':<40}" + "".join(f"{f'F{feature + 1}':>9}" for feature in range(4))]
-    for what, printed, found in (
-        ("correlation with the class index", PRINTED_CORRELATION, correlation),
-        ("error of the nearest neighbor", PRINTED_ERROR, error),
-    ):
-        lines += [_figures(what, "paper", printed), _figures("", "here", found)]
-    lines.append(f"{'order by':<40}{'paper':>20}{'here':>16}")
-    for name, selector in (("variance", VarianceScore()), ("Fisher", FisherScore())):
-        lines.append(f"{name:<40}{PRINTED_ORDER[name]:>20}{order_of(selector.fit(X, y)):>16}")
+    figures = {
+        "correlation with the class index, paper": PRINTED_CORRELATION,
+        "correlation with the class index, here": correlation,
+        "error of the nearest neighbor, paper": PRINTED_ERROR,
+        "error of the nearest neighbor, here": error,
+    }
+    rows = [[what, *(f"{value:.4f}" for value in values)] for what, values in figures.items()]
+    chosen = {"variance": VarianceScore(), "Fisher": FisherScore()}
+    ordered = [[name, PRINTED_ORDER[name], order_of(selector.fit(X, y))] for name, selector in chosen.items()]
     graphs = {k: LaplacianScore(n_neighbors=k, weights="binary", graph_scaling="unit") for k in range(3, 21)}
     orders = {k: order_of(selector.fit(X)) for k, selector in graphs.items()}
-    for k in (5, 17):
-        printed = FEW if k < TURN else MANY
-        lines.append(f"{f'Laplacian Score, {k} neighbors':<40}{printed:>20}{orders[k]:>16}")
-    runs = groupby(sorted(orders), key=lambda k: orders[k])
-    shown = "; ".join(f"{_span(list(members))}: {order}" for order, members in runs)
-    return [*lines, f"Laplacian Score by neighbors: {shown}"]
-
-
-def _figures(what: str, whose: str, values: Iterable[float]) -> str:
-    return f"{what:<34}{whose:>6}" + "".join(f"{value:>9.4f}" for value in values)
+    for order, members in groupby(orders, key=lambda k: orders[k]):
+        k = list(members)
+        printed = " or ".join(dict.fromkeys(FEW if one < TURN else MANY for one in k))
+        ordered.append([f"Laplacian Score, {_span(k)} neighbors", printed, order])
+    header = ["Iris of the UCI repository, 150 rows", *(f"F{feature + 1}" for feature in range(4))]
+    return [*markdown(header, *rows), *markdown(["features, best first", "paper", "here"], *ordered)]
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -99,18 +96,21 @@ CLASSES = (5, 10, 15, 20, 30, 40)
 N_SELECTED = (20, 50, 100, 200, 300, 500)
 METHODS = {"LaplacianScore": "Laplacian Score", "VarianceScore": "variance"}
 METRICS = {"accuracy": "accuracy", "nmi": "normalized mutual information"}
-PRINTED_SIZES = (20, 50, 100, 200, 300, 500, 1024)
 PRINTED: Mapping[tuple[str, int, str], tuple[float, ...]] = {
     ("accuracy", 5, "LaplacianScore"): (0.727, 0.806, 0.831, 0.849, 0.837, 0.644, 0.479),
     ("accuracy", 5, "VarianceScore"): (0.683, 0.698, 0.602, 0.503, 0.482, 0.464, 0.479),
     ("accuracy", 10, "LaplacianScore"): (0.685, 0.743, 0.787, 0.772, 0.711, 0.585, 0.403),
     ("accuracy", 10, "VarianceScore"): (0.494, 0.500, 0.456, 0.418, 0.392, 0.392, 0.403),
+    ("accuracy", 30, "LaplacianScore"): (0.591, 0.623, 0.671, 0.650, 0.588, 0.485, 0.358),
+    ("accuracy", 30, "VarianceScore"): (0.399, 0.393, 0.390, 0.365, 0.346, 0.340, 0.358),
     ("nmi", 5, "LaplacianScore"): (0.807, 0.866, 0.861, 0.862, 0.850, 0.652, 0.484),
     ("nmi", 5, "VarianceScore"): (0.662, 0.697, 0.609, 0.526, 0.495, 0.482, 0.484),
     ("nmi", 10, "LaplacianScore"): (0.811, 0.849, 0.865, 0.842, 0.796, 0.705, 0.538),
     ("nmi", 10, "VarianceScore"): (0.609, 0.632, 0.600, 0.563, 0.538, 0.529, 0.538),
+    ("nmi", 30, "LaplacianScore"): (0.807, 0.826, 0.849, 0.831, 0.803, 0.735, 0.624),
+    ("nmi", 30, "VarianceScore"): (0.646, 0.649, 0.649, 0.624, 0.611, 0.608, 0.624),
 }
-"""Table 1 for 5 and 10 persons of CMU PIE, at PRINTED_SIZES features."""
+"""Table 1 for 5, 10 and 30 of the 68 persons of CMU PIE, at N_SELECTED and all pixels."""
 
 
 @dataclass(frozen=True)
@@ -174,24 +174,22 @@ def table_lines(images: Images, run: Path) -> list[str]:
     }
     lines = [f"{name}: {images.n_images} images, {images.n_classes} classes; k-means on the first pixels of a ranking"]
     for metric, title in METRICS.items():
-        lines.append(f"{title:<32}" + "".join(f"{size:>13}" for size in sizes))
+        table = [[title, *sizes]]
         for c in sorted({row["n_classes"] for row in summary}):
             for method, called in METHODS.items():
                 shown = (_shown(cells.get((metric, c, method, size))) for size in sizes)
-                lines.append(f"{f'{c} classes, {called}':<32}" + "".join(f"{cell:>13}" for cell in shown))
-                if name == "warpPIE10P" and (metric, c, method) in PRINTED:
-                    of_paper = dict(zip(PRINTED_SIZES, PRINTED[metric, c, method], strict=True))
-                    printed = (f"{of_paper[size]:.3f}" if size in of_paper else "-" for size in sizes)
-                    lines.append(f"{'  the paper, on CMU PIE':<32}" + "".join(f"{cell:>6}{'':>7}" for cell in printed))
-        lines += [f"  {line}" for line in verdict(differences, metric)]
+                table.append([f"{c} classes, {called}", *shown])
+                if (metric, c, method) in PRINTED:
+                    of_paper = dict(zip((*N_SELECTED, images.n_pixels), PRINTED[metric, c, method], strict=True))
+                    table.append(["the paper, on CMU PIE", *(f"{of_paper[size]:.3f}" for size in sizes)])
+        lines += [*markdown(*table), *(f"- {line}" for line in verdict(differences, metric))]
     return lines
 
 
 def _shown(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return "-"
-    mean = f"{cell['mean']:.3f}"
-    return mean + " " * 7 if cell["n_values"] == 1 else f"{mean} +-{cell['std']:.2f}"
+    return f"{cell['mean']:.3f}" + ("" if cell["n_values"] == 1 else f" ± {cell['std']:.2f}")
 
 
 def verdict(differences: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
@@ -230,15 +228,8 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("runs/papers/laplacian"), help="Where the jobs' runs lie")
     options = parser.parse_args(arguments)
-    if options.data is None:
-        return options
-    there = [name for name in options.sets if (options.data / f"{name}.npz").is_file()]
-    if not there:
-        parser.error(f"--data {options.data} holds none of {', '.join(f'{name}.npz' for name in options.sets)}.")
-    for name in options.sets:
-        if name not in there:
-            print(f"skipped {name}: {options.data}/{name}.npz is not there", file=sys.stderr)
-    options.sets = there
+    if options.data is not None:
+        options.sets = present(parser, options.data, options.sets)
     return options
 
 
@@ -254,8 +245,8 @@ def main(arguments: list[str] | None = None) -> None:
             done = run_job(make_job(job_of(images, run, options.subsets, options.classes, options.workers)))
         except DaskfsError as error:
             sys.exit(f"{name}: {error}")
-        print("\n".join(["", *table_lines(images, run)]))
-        print(f"  report: {done['report']}")
+        print("\n".join(["", *table_lines(images, run)]), flush=True)
+        print(f"report: {done['report']}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from reporting import markdown, present
 
 from daskfs import LaplacianScore, PearsonScore, SupervisedLaplacianScore, make_job, run_job
 from daskfs.errors import DaskfsError
@@ -96,13 +97,13 @@ def artificial_lines(n_sets: int, n_workers: int) -> list[str]:
             found = [[hits(number, part) for part in parts] for number in range(len(PROBLEMS))]
         else:
             found = client.gather([client.map(hits, [number] * len(parts), parts) for number in range(len(PROBLEMS))])
-    lines = [f"informative features on top, of {n_sets} sets of {N_ROWS} rows   paper   here"]
+    rows = []
     for number, problem in enumerate(PROBLEMS):
         for name, (_, shares) in SUPERVISED.items():
             printed = "-" if shares[number] is None else f"{shares[number]:.2f}"
             share = sum(part[name] for part in found[number]) / n_sets
-            lines.append(f"{f'y = {problem.formula}, {name}':<55}{printed:>6}{share:>7.2f}")
-    return lines
+            rows.append([f"y = {problem.formula}, {name}", printed, f"{share:.2f}"])
+    return markdown([f"informative features on top, of {n_sets} sets of {N_ROWS} rows", "paper", "here"], *rows)
 
 
 # ------------------------------------------------------------------------------------------------------ real problems
@@ -172,22 +173,20 @@ def table_lines(path: Path, run: Path) -> list[str]:
     rows = f"{n_rows} rows" if used == n_rows else f"{used} of {n_rows} rows"
     lines = [f"{path.stem}: {rows}, {n_features} features; root mean squared error of 5 nearest neighbors by features"]
     for labels in sorted({row["labels"] for row in summary}):
-        lines.append(f"{f'{labels:.0f} labels':<12}" + "".join(f"{size:>14}" for size in sizes) + f"{'mean':>14}")
-        for method in METHODS:
-            shown = (_shown(cells.get((labels, method, size)), digits) for size in (*sizes, None))
-            lines.append(f"{method:<12}" + "".join(f"{cell:>14}" for cell in shown))
+        table = [[m, *(_shown(cells.get((labels, m, size)), digits) for size in (*sizes, None))] for m in METHODS]
+        lines += markdown([f"{labels:.0f} labels", *sizes, "mean"], *table)
         means = {method: cells[labels, method, None]["mean"] for method in METHODS if (labels, method, None) in cells}
         pairs = [row for row in differences if row["labels"] == labels and row["n_selected"] is None]
-        lines.append(f"  {best_line(means, pairs)}")
+        lines.append(f"- {best_line(means, pairs)}")
         if means.keys() == METHODS.keys():
-            lines += [f"  {text}: {'yes' if holds(means) else 'no'}" for text, holds in CLAIMS]
+            lines += [f"- {text}: {'yes' if holds(means) else 'no'}" for text, holds in CLAIMS]
     return lines
 
 
 def _shown(cell: Mapping[str, Any] | None, digits: int) -> str:
     if cell is None:
         return "-"
-    half = "" if cell["low"] is None else f" +-{(cell['high'] - cell['low']) / 2:.{digits}f}"
+    half = "" if cell["low"] is None else f" ± {(cell['high'] - cell['low']) / 2:.{digits}f}"
     return f"{cell['mean']:.{digits}f}{half}"
 
 
@@ -221,15 +220,8 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.n_sets < 0:
         parser.error(f"--n-sets is {options.n_sets}: 0 at least.")
-    if options.data is None:
-        return options
-    there = [name for name in options.sets if (options.data / f"{name}.npz").is_file()]
-    if not there:
-        parser.error(f"--data {options.data} holds none of {', '.join(f'{name}.npz' for name in options.sets)}.")
-    for name in options.sets:
-        if name not in there:
-            print(f"skipped {name}: {options.data}/{name}.npz is not there", file=sys.stderr)
-    options.sets = there
+    if options.data is not None:
+        options.sets = present(parser, options.data, options.sets)
     return options
 
 
@@ -242,8 +234,8 @@ def main(arguments: list[str] | None = None) -> None:
         for name in options.sets if options.data is not None else ():
             path, run = options.data / f"{name}.npz", options.output / name
             done = run_job(make_job(job_of(path, run, options.draws, options.repeats, options.workers)))
-            print("\n".join(["", *table_lines(path, run)]))
-            print(f"  report: {done['report']}", flush=True)
+            print("\n".join(["", *table_lines(path, run)]), flush=True)
+            print(f"report: {done['report']}", file=sys.stderr)
     except DaskfsError as error:
         sys.exit(str(error))
 

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from distributed import Client
+from reporting import markdown
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -45,6 +46,8 @@ from daskfs.store.store import Store
 N_SELECTED = tuple(range(5, 55, 5))
 N_NEIGHBORS = 10
 METHODS = ("sSelect", "Fisher", "Laplacian")
+PRINTED_GAINS = {2: (0.0610, 0.1254), 6: (0.0431, 0.1447), 10: (0.0873, 0.1753)}
+"""Gains of sSelect over Fisher and Laplacian on PCMAC in the paper's Table 2, by labels."""
 TRADE_OFFS = tuple(step / 10 for step in range(11))
 SWEPT = (10, 200)
 """Numbers of features of Figures 4 and 7."""
@@ -118,15 +121,19 @@ def experiment(
     return {n: {name: np.array([one[name] for one in found]) for name in METHODS} for n, found in tasks.items()}
 
 
-def table(result: dict[int, dict[str, np.ndarray]]) -> list[str]:
-    """Return lines: mean accuracies and gains of sSelect for each number of labels, and their means."""
-    lines = [f"{'labels':>8}{'sSelect':>10}{'Fisher':>10}{'Laplacian':>11}{'over Fisher':>13}{'over Laplacian':>16}"]
-    rows = [[float(by_method[name].mean()) for name in METHODS] for by_method in result.values()]
-    gains = [(own - fisher, own - laplacian) for own, fisher, laplacian in rows]
-    for n, row, gain in zip(result, rows, gains, strict=True):
-        lines.append(f"{n:>8}{row[0]:>10.4f}{row[1]:>10.4f}{row[2]:>11.4f}{gain[0]:>13.4f}{gain[1]:>16.4f}")
-    mean = np.mean(gains, axis=0)
-    return [*lines, f"{'mean':>8}{'':>31}{mean[0]:>13.4f}{mean[1]:>16.4f}"]
+def table(name: str, result: dict[int, dict[str, np.ndarray]]) -> list[str]:
+    """Return lines: mean accuracies and gains of sSelect for each number of labels, their means, and the paper's."""
+    rows: list[list[str]] = []
+    gains = []
+    for n, by_method in result.items():
+        own, *others = (float(by_method[method].mean()) for method in METHODS)
+        gains.append([own - other for other in others])
+        printed = PRINTED_GAINS.get(n) if name == "PCMAC" else None
+        shown = [f"{gain:.4f}" for gain in printed] if printed else ["-", "-"]
+        rows.append([str(n), *(f"{value:.4f}" for value in (own, *others, *gains[-1])), *shown])
+    rows.append(["mean", "", "", "", *(f"{gain:.4f}" for gain in np.mean(gains, axis=0)), "", ""])
+    names = ("over Fisher", "over Laplacian")
+    return markdown(["labels", *METHODS, *names, *(f"paper, {gain}" for gain in names)], *rows)
 
 
 # ------------------------------------------------------------------------------------------------------- Algorithm 3
@@ -162,17 +169,18 @@ def sweep_lines(run: Path, n_classes: int) -> list[str]:
     """Return accuracies and cut values by trade-off, and which is best by either."""
     rows = [row for row in read_table(Store(run), "evaluation_summary") if row["n_selected"] is not None]
     means = {(row["n_selected"], row["labels"], row["metric"], _trade_off(row)): row["mean"] for row in rows}
-    lines = [f"{'trade-off':<36}" + "".join(f"{trade_off:>7.1f}" for trade_off in TRADE_OFFS)]
+    table, notes = [["trade-off", *TRADE_OFFS]], []
     for size, labels in sorted({(row["n_selected"], row["labels"]) for row in rows}):
         total, best = int(labels) * n_classes, {}
         for metric, better in (("accuracy", max), ("cut", min)):
             by = {t: means[size, labels, metric, t] for t in TRADE_OFFS if (size, labels, metric, t) in means}
             best[metric] = better(by, key=lambda t: by[t])
-            shown = "".join(f"{by[t]:>7.3f}" if t in by else f"{'-':>7}" for t in TRADE_OFFS)
-            lines.append(f"{f'{size} features, {total} labels, {metric}':<36}{shown}")
+            shown = (f"{by[t]:.3f}" if t in by else "-" for t in TRADE_OFFS)
+            table.append([f"{size} features, {total} labels, {metric}", *shown])
         printed = f"; the paper's best: {PRINTED[size, total]}" if (size, total) in PRINTED else ""
-        lines.append(f"  best accuracy at {best['accuracy']:.1f}, lowest cut at {best['cut']:.1f}{printed}")
-    return lines
+        found = f"best accuracy at {best['accuracy']:.1f}, lowest cut at {best['cut']:.1f}{printed}"
+        notes.append(f"- {size} features, {total} labels: {found}")
+    return [*markdown(*table), *notes]
 
 
 def _trade_off(row: Mapping[str, Any]) -> float:
@@ -199,14 +207,16 @@ def main(arguments: list[str] | None = None) -> None:
     with connect(ClusterSettings(workers=options.workers)) as client:
         result = experiment(data, options.labels, options.draws, client)
     print(f"{options.set}: accuracy of 1-NN, mean over {len(N_SELECTED)} numbers of features and {options.draws} draws")
-    print("\n".join(table(result)), flush=True)
+    print("\n".join(table(options.set, result)), flush=True)
     per_class, run = [n // n_classes for n in options.labels], options.output / options.set
     try:
         done = run_job(make_job(sweep_job(path, run, per_class, max(1, options.draws // 4), options.workers)))
     except DaskfsError as error:
         sys.exit(str(error))
-    print("\n".join(["", *sweep_lines(run, n_classes)]))
-    print(f"report: {done['report']}")
+    draws = max(1, options.draws // 4)
+    print(f"{options.set}: accuracy of 1-NN and cut value by trade-off, mean over {draws} draws and 5 folds")
+    print("\n".join(sweep_lines(run, n_classes)))
+    print(f"report: {done['report']}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ FOLDER holds the data sets as .npz files (``X`` and ``y``); the ones that are mi
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from distributed import Client, LocalCluster
+from reporting import markdown, present
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -155,19 +155,18 @@ def experiment(sets: dict[str, DataSet], n_draws: int, gammas: list[float], clie
 
 def lines(name: str, found: dict[str, list[Measured]]) -> list[str]:
     """Return the lines of one data set: a method, the paper's figures, the measured ones, and the gammas chosen."""
-    table = [f"{'':>10}{'paper':>16}{'measured':>16}  gamma"]
+    table = [["", "paper", "measured", "gamma"]]
     for method, draws in found.items():
         accuracies = [draw.accuracy for draw in draws]
         printed = PRINTED[method][SETS.index(name)]
         chosen = sorted({draw.gamma for draw in draws if not np.isnan(draw.gamma)})
         own = _shown(float(np.mean(accuracies)), float(np.std(accuracies)))
-        line = f"{method:>10}{_shown(*printed):>16}{own:>16}  {', '.join(f'{gamma:g}' for gamma in chosen)}"
-        table.append(line.rstrip())
-    return table
+        table.append([method, _shown(*printed), own, ", ".join(f"{gamma:g}" for gamma in chosen)])
+    return markdown(*table)
 
 
 def _shown(mean: float, deviation: float) -> str:
-    return f"{mean:.3f} +- {deviation:.3f}"
+    return f"{mean:.3f} ± {deviation:.3f}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -179,13 +178,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--gammas", type=float, nargs="+", default=[0.1, 1.0, 10.0, 100.0])
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
-    there = [name for name in options.sets if (options.data / f"{name}.npz").is_file()]
-    for name in options.sets:
-        if name not in there:
-            print(f"skipped {name}: {options.data}/{name}.npz is not there", file=sys.stderr)
-    if not there:
-        parser.error(f"--data {options.data} holds none of {', '.join(f'{name}.npz' for name in options.sets)}.")
-    sets = {name: load(options.data / f"{name}.npz") for name in there}
+    sets = {name: load(options.data / f"{name}.npz") for name in present(parser, options.data, options.sets)}
     with (
         LocalCluster(options.workers, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
