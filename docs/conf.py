@@ -17,7 +17,7 @@ _startup = Path(_profiles.name, "profile_default/startup")
 _startup.mkdir(parents=True)
 shutil.copy(Path(__file__).parent / "_ext/notebook_startup.py", _startup)
 os.environ["IPYTHONDIR"] = _profiles.name
-os.environ["COLUMNS"] = "110"
+os.environ["COLUMNS"] = "96"
 
 project = "daskfs"
 author = "the daskfs developers"
@@ -58,7 +58,7 @@ html_theme_options = {
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
-suppress_warnings = ["mystnb.mime_priority"]
+suppress_warnings = ["misc.highlighting_failure", "mystnb.mime_priority"]  # the first: cells of %%writefile
 nb_execution_mode = "cache"
 nb_execution_in_temp = True  # files that a page writes do not lie among its sources
 nb_execution_raise_on_error = True

@@ -56,7 +56,7 @@ class RLSR(ScoreSelector):
     coef_
         W, shape (n_features, n_classes), float64, for scaled features; Y has class indicators for labeled rows.
     objective_
-        Objective after every round, shape (n_iter_,), float64; it never increases, except for rounding.
+        Objective after every round, shape (n_rounds,), float64; it never increases, except for rounding.
     n_iter_
         Number of rounds, int.
     converged_

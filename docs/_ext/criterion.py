@@ -1,12 +1,13 @@
-"""Directive ``{criterion} NAME``: the facts of a criterion and its parameters, from the registry."""
+"""Directive ``{criterion} NAME``: the facts of a criterion, or with ``:parameters:`` its parameters, from the registry."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -21,13 +22,15 @@ N_CHOICES = 12
 
 
 class CriterionFacts(SphinxDirective):
-    """Table of the facts of one criterion, and table of the parameters that a job may set."""
+    """Table of the facts of one criterion, or of the parameters that a job may set."""
 
     required_arguments = 1
+    option_spec: ClassVar = {"parameters": directives.flag}
 
     def run(self) -> list[nodes.Node]:
-        """Return both tables."""
-        return self.parse_text_to_nodes("\n".join([*_facts(self.arguments[0]), "", *_parameters(self.arguments[0])]))
+        """Return the table."""
+        lines = _parameters if "parameters" in self.options else _facts
+        return self.parse_text_to_nodes("\n".join(lines(self.arguments[0])))
 
 
 def _facts(name: str) -> list[str]:
@@ -74,12 +77,10 @@ def _missing(criterion: Criterion) -> str:
 
 def _parameters(name: str) -> list[str]:
     kind = criterion_named(name).parameters
-    names = kind.public_fields() if not criterion_named(name).combines else ()
-    if not names:
-        return []
+    names = kind.public_fields()
     properties = kind.model_json_schema()["properties"]
     rows = (f"| `{key}` | `{_shown(kind, key)}` | {_values(properties[key])} |" for key in names)
-    table = ["| parameter in a job | default | values |", "| --- | --- | --- |", *rows]
+    table = ["| parameter | default | values |", "| --- | --- | --- |", *rows]
     shared = [*(GraphChoice.model_fields if issubclass(kind, NeighborParameters) else ())]
     keys = [f"`graph.{key}`" for key in shared if key in names]
     keys += [f"`{key}`" for parameter, key in SCALINGS.items() if parameter in names]
