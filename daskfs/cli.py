@@ -735,7 +735,10 @@ def export(
 
 def _exported_lines(result: dict[str, Any]) -> list[str]:
     rows = f"{result['n_samples']} rows x " if result.get("n_samples") else ""
-    return [f"{rows}{result['n_features']} features, methods {', '.join(result['methods'])}", _from_here(result["path"])]
+    return [
+        f"{rows}{result['n_features']} features, methods {', '.join(result['methods'])}",
+        _from_here(result["path"]),
+    ]
 
 
 @app.command(epilog=EPILOG)

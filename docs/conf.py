@@ -35,7 +35,7 @@ extensions = [
     "criterion",
     "reference_pages",
 ]
-exclude_patterns = ["_ext", "_build"]
+exclude_patterns = ["_ext", "compared/*", "papers/*"]  # the last two are included in pages
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["daskfs.css"]

@@ -9,7 +9,6 @@ import re
 import tomllib
 from typing import Any
 
-import pytest
 import yaml
 
 from daskfs import make_job, make_study
@@ -136,7 +135,8 @@ def test_blocks_of_yaml_are_jobs() -> None:
             else:
                 make_job(whole | block | {"data": whole["data"] | block.get("data", {})})
         except JobError as error:
-            pytest.fail(f"{page}: {error}")
+            error.add_note(page)
+            raise
 
 
 def test_extras_that_documents_name_exist() -> None:

@@ -1,4 +1,4 @@
-"""Directive ``{criterion} NAME``: the facts of a criterion, or with ``:parameters:`` its parameters, from the registry."""
+"""Directive ``{criterion} NAME``, from the registry: facts of a criterion, or with ``:parameters:`` its parameters."""
 
 from __future__ import annotations
 

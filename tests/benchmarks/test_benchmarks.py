@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs import LaplacianScore
+from daskfs import LaplacianScore, __version__
 from daskfs.graph import neighbors
 from daskfs.graph.spec import GraphSpec
 from daskfs.store.context import Context
 from tests.benchmarks import (
     client,
+    compared,
     correlations,
     driver,
     evaluation,
@@ -52,6 +53,16 @@ def test_small_form_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> Non
     assert "fit_seconds" in printed.out
     assert "score_seconds" in printed.out
     assert "skipped" in printed.err
+
+
+def test_comparison_with_other_packages_in_small_form(tmp_path: Path) -> None:
+    compared.main(
+        ["--tables", "information", "versions", "--scale", "0.05", "--repeats", "1", "--output", str(tmp_path)]
+    )
+    header, _, *rows = (tmp_path / "information.md").read_text().splitlines()
+    assert header.startswith("| data | package | CPU, s |")
+    assert {row.split(" | ")[1] for row in rows} >= {"daskfs", "scikit-learn"}
+    assert f"| daskfs | {__version__}" in (tmp_path / "versions.md").read_text()
 
 
 def test_graph_tables_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from daskfs.job.job import load_job
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 WORKFLOWS, EXAMPLES = ROOT / "workflows", ROOT / "daskfs/job/examples"
 PROGRAMS = "daskfs docker kind kubectl helm argo airflow python python3 sbatch snakemake srun"
 IN_A_HEAD = re.compile(rf"^#? {{3,6}}((?:{PROGRAMS.replace(' ', '|')}) .+)$", re.MULTILINE)
@@ -27,6 +28,9 @@ TRIED_BY = {
     "kubectl apply -f workflows/argo/cronworkflow.yaml": f"{SCHEDULERS}::test_nothing_is_unknown_to_its_api",
     "python launch.py": f"{OPERATOR}::test_scheduled_job_goes_on_after_interruptions",
     "snakemake --snakefile workflows/snakemake/Snakefile": f"{SCHEDULERS}::test_snakemake_goes_on",
+    "daskfs rank": "tests/cli/test_rank.py::test_one_command_ends_with_a_verdict",
+    "python -m tests.benchmarks.compared": "tests/benchmarks/test_benchmarks.py::test_comparison_with_other_packages",
+    "sbatch workflows/slurm/job.sbatch": "tests/slurm/test_allocation.py::test_",
     "sbatch job.sbatch": "tests/slurm/test_allocation.py::test_",
     "sbatch jobqueue.sbatch": "tests/slurm/test_jobqueue.py::test_",
     "python workflows/partly_labeled.py": f"{SHIPPED}::test_every_criterion_ranks_by_few_labels",
@@ -44,7 +48,7 @@ TRIED_BY = {
 def commands() -> set[str]:
     """Return the commands in blocks of the documents and in the heads of all workflows and examples."""
     found = set()
-    for path in (ROOT / "README.md", WORKFLOWS / "README.md", *(ROOT / "docs").rglob("*.md")):
+    for path in (ROOT / "README.md", WORKFLOWS / "README.md", *DOCS.rglob("*.md")):
         for block in re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE):
             found |= {line.partition("  #")[0].strip() for line in block.splitlines() if line.strip()}
     for path in (*WORKFLOWS.rglob("*"), *EXAMPLES.glob("*.yaml")):
@@ -53,19 +57,32 @@ def commands() -> set[str]:
     return found
 
 
+def job_named(name: str, folder: Path) -> Path:
+    """Return a job file of the repository, or one that a page of the documentation writes, at its end."""
+    for path in (ROOT / name, EXAMPLES / name):
+        if path.exists():
+            return path
+    written = rf"^%%writefile {re.escape(name)}\n(.*?)^```$"
+    (text,) = (cell for page in DOCS.rglob("*.md") for cell in re.findall(written, page.read_text(), re.M | re.S))
+    (folder / name).write_text(text)
+    return folder / name
+
+
 def test_every_command_is_found() -> None:
     assert len(commands()) > len(TRIED_BY) / 2
     assert "kubectl apply -k workflows/kubernetes/base" in commands()
 
 
 @pytest.mark.parametrize("command", sorted(commands()))
-def test_command_is_tried(command: str) -> None:
+def test_command_is_tried(command: str, tmp_path: Path) -> None:
     program, *words = shlex.split(command)
-    if program == "daskfs":
-        verb, job, *rest = words
-        assert verb in ("run", "plan")
+    if program == "export":
+        assert f"`{words[0].partition('=')[0]}`" in (DOCS / "reference/environment.md").read_text()
+        return
+    if program == "daskfs" and words[0] in ("run", "plan"):
+        _, job, *rest = words
         assert rest[::2] == ["--set"] * (len(rest) // 2)
-        load_job(EXAMPLES / job if (EXAMPLES / job).exists() else ROOT / job, rest[1::2])
+        load_job(job_named(job, tmp_path), rest[1::2])
         return
     tried = [test for beginning, test in TRIED_BY.items() if f"{command} ".startswith(f"{beginning} ")]
     assert len(tried) == 1, f"no test is named that does what {command!r} says"

@@ -81,8 +81,8 @@ def iris_lines() -> list[str]:
         k = list(members)
         printed = " or ".join(dict.fromkeys(FEW if one < TURN else MANY for one in k))
         ordered.append([f"Laplacian Score, {_span(k)} neighbors", printed, order])
-    header = ["Iris of the UCI repository, 150 rows", *(f"F{feature + 1}" for feature in range(4))]
-    return [*markdown(header, *rows), *markdown(["features, best first", "paper", "here"], *ordered)]
+    lines = ["Iris of the UCI repository, 150 rows", *markdown(["", "F1", "F2", "F3", "F4"], *rows)]
+    return [*lines, *markdown(["features, best first", "paper", "here"], *ordered)[1:-1]]
 
 
 def _span(numbers: Sequence[int]) -> str:
