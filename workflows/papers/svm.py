@@ -9,9 +9,9 @@ labeled rows to mean 0 and deviation 1. The least error that any machine can hav
 
 The paper leaves open its kernel, C, gamma_I, graph, and numbers of unlabeled and tested rows. What is taken here, and
 why, is in METHODS; rows that the paper does not have say what is known to be better. Nor does it name its repeats: the
-8 of the default take three minutes on two cores, half of them for the systems that a Laplacian machine solves without
-each feature in turn. Means of fewer than 100 labeled rows may be off by twice their standard errors, 15 points; 32
-repeats halve these.
+8 of the default take two and a half minutes on two cores, more than a third of them for the system that a Laplacian
+machine solves without each feature in turn. Means of few repeats may be off by twice their standard errors, 16 points;
+32 repeats halve these.
 
 Every method, size and repeat is a task of a Dask cluster, which is started, or joined with --scheduler. Tasks that fail
 are named, and the others go on. The bars at the end are those of this project, for 100 labeled rows.
