@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from daskfs.criteria.registry import Method
@@ -117,7 +118,7 @@ class RLSR(ScoreSelector):
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         self.coef_, self.solution_ = solution_of(context.store, method)
-        self.objective_ = self.solution_.pop("objective")
+        self.objective_ = np.asarray(self.solution_.pop("objective"))
         self.n_iter_, self.converged_ = self.solution_.pop("n_iter"), self.solution_.pop("converged")
         if not self.converged_:
             msg = (
