@@ -62,10 +62,3 @@ class TestArchives:
         assert {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"} <= names
         assert {"tests/test_release.py", "docs/conf.py", "docs/index.md", "workflows/README.md"} <= names
         assert not [name for name in names if name.startswith((".", "runs", "build")) and name != ".gitignore"]
-
-    def test_twine_has_no_complaint(self, archives: tuple[Path, Path]) -> None:
-        pytest.importorskip("twine")
-        done = subprocess.run(
-            [sys.executable, "-m", "twine", "check", "--strict", *archives], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout
