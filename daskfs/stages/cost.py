@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-MiB = 2**20
+MiB, GiB = 2**20, 2**30
 HELD_SHARE = 0.7
 """Share of a worker's memory limit that a process may fill between units; Dask pauses a worker at 0.8."""
 USABLE = 0.9

@@ -43,7 +43,7 @@ class StageKind:
     arrays
         Creates the arrays that several units write to; a unit creates all others.
     reads_weights
-        Whether units read the sample weights.
+        Whether units hold the sample weights of all rows.
     finds_lists
         Whether units find neighbor lists.
     advice

@@ -37,6 +37,9 @@ class Stage:
     clears
         Path in the store that is deleted when this stage is done; in a loop, when a round is done. "{round}" is
         replaced by the number of that round, "{before}" by that number minus 2.
+    begins_with
+        Name of an earlier stage, whose inputs the units have: on a cluster they run while that stage and those up to
+        this one do. Empty for a stage that waits for the one before it.
     loop
         Consecutive stages with the same `loop` run in rounds until the facts of all units of the last one contain
         "finished". `n_units` and bytes are per round; unit ``round * n_units + i`` is the i-th of its round.
@@ -58,6 +61,7 @@ class Stage:
     fingerprint: str = ""
     needed_until: str = ""
     clears: str = ""
+    begins_with: str = ""
     loop: str = ""
     max_rounds: int | None = 1
     holds: str = ""
@@ -150,6 +154,16 @@ def _with_kind(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in raw.items() if key != "function"}, "kind": reference_of(raw["function"])}
 
 
+def most_written(stages: Sequence[Stage]) -> int:
+    """Return the most bytes of outputs that exist at once: those of finished loops and searches are deleted."""
+    kept = most = 0
+    for stage in stages:
+        kept += stage.bytes_written
+        most = max(most, kept)
+        kept -= sum(one.bytes_written for one in stages if one.needed_until == stage.name)
+    return most
+
+
 def digest(*values: Any) -> str:
     """Return a short hash of JSON-able values."""
     text = json.dumps(values, sort_keys=True, default=str)
@@ -163,3 +177,14 @@ def with_fingerprints(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
         current = digest(current, stage.name, stage.kind_name, stage.n_units, dict(stage.parameters))
         result.append(replace(stage, fingerprint=current))
     return tuple(result)
+
+
+def moved_beside(stages: Sequence[Stage], *kinds: StageKind) -> list[Stage]:
+    """Move stages of some kinds behind all others; each begins with the stage that followed it."""
+    waiting = [stage for stage in stages if not stage.is_of(*kinds)]
+    beside = []
+    for i, stage in enumerate(stages):
+        if stage.is_of(*kinds):
+            following = next(one for one in stages[i:] if not one.is_of(*kinds))
+            beside.append(replace(stage, begins_with=following.name))
+    return [*waiting, *beside]

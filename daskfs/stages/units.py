@@ -22,7 +22,7 @@ from daskfs.storage import AccessRows, StoragePath, apply_access, as_path
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction
-from daskfs.store.store import Store
+from daskfs.store.store import Store, stored_chunks
 
 LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
 """File errors that a retry does not fix."""
@@ -49,7 +49,7 @@ class _Asked(Store):
         self.arrays: dict[str, ArrayPlan] = {}
 
     def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
-        self.arrays[name] = (shape, dtype, chunks)
+        self.arrays[name] = (shape, dtype, stored_chunks(shape, dtype, chunks))
 
 
 def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayPlan]:

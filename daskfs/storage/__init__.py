@@ -99,6 +99,20 @@ def as_output_path(name: str | Path) -> StoragePath:
 
 
 # ------------------------------------------------------------------------- functions that differ by the kind of path
+def free_bytes(where: StoragePath) -> int | None:
+    """Return the free bytes of the disk that holds a folder, None for an object store."""
+    return None if isinstance(where, ObjectPath) else shutil.disk_usage(where).free
+
+
+def used_bytes(where: StoragePath) -> int:
+    """Return the bytes of all files below a folder; those that another process deletes meanwhile do not count."""
+    used = 0
+    for path in files_below(where):
+        with suppress(FileNotFoundError):
+            used += path.stat().st_size
+    return used
+
+
 def errors_of(where: StoragePath) -> Any:
     """Return a context that turns errors of a path into :class:`OSError`."""
     return as_os_errors(where) if isinstance(where, ObjectPath) else nullcontext()
@@ -111,8 +125,16 @@ def put(where: StoragePath, data: bytes | memoryview, *, synced: bool = True) ->
     """
     if isinstance(where, ObjectPath):
         where.write_bytes(data)
+    else:
+        put_blocks(where, (data,), synced=synced)
+
+
+def put_blocks(where: StoragePath, blocks: Iterable[bytes | memoryview], *, synced: bool = True) -> None:
+    """Write a file or an object as :func:`put` does, from blocks that need not fit memory together."""
+    if isinstance(where, ObjectPath):
+        where.write_blocks(blocks)
         return
-    with _temporary_file(where, data, synced=synced) as temporary:
+    with _temporary_file(where, blocks, synced=synced) as temporary:
         if where.is_dir():
             remove(where)
         temporary.replace(where)
@@ -127,7 +149,7 @@ def put_first(where: StoragePath, data: bytes) -> bool:
         if isinstance(where, ObjectPath):
             where.put_if(data, (None, None))
             return True
-        with _temporary_file(where, data, synced=True) as temporary:
+        with _temporary_file(where, (data,), synced=True) as temporary:
             where.hardlink_to(temporary)
     except FileExistsError:
         return False
@@ -139,7 +161,7 @@ def put_first(where: StoragePath, data: bytes) -> bool:
 
 
 @contextmanager
-def _temporary_file(where: Path, data: bytes | memoryview, *, synced: bool) -> Iterator[Path]:
+def _temporary_file(where: Path, blocks: Iterable[bytes | memoryview], *, synced: bool) -> Iterator[Path]:
     """Yield a temporary file with the data in the same folder."""
     # obstore's LocalStore renames without fsync, which it has no option for: after a loss of power files may be empty.
     # It is no faster: a put of 4 KiB takes 0.17 ms, this without fsync 0.20 ms, and a read 0.08 ms instead of 0.04 ms.
@@ -147,7 +169,8 @@ def _temporary_file(where: Path, data: bytes | memoryview, *, synced: bool) -> I
     temporary = where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            for block in blocks:
+                file.write(block)
             if synced:
                 file.flush()
                 os.fsync(file.fileno())
@@ -293,8 +316,10 @@ def read_buffer(where: StoragePath) -> memoryview:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))
     with where.open("rb", buffering=0) as file:
         held = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
-        size = file.readinto(held.data) if held.size else 0
-    return held.data[: size or 0]
+        size = 0
+        while count := file.readinto(held.data[size:]):  # Linux reads at most 2 GiB at once
+            size += count
+    return held.data[:size]
 
 
 def open_whole(where: StoragePath) -> IO[bytes]:

@@ -155,6 +155,9 @@ def as_os_errors(name: object) -> Iterator[None]:
             raise PermissionError(errno.EACCES, NO_CREDENTIALS, str(name)) from error
         if _lacks_bucket(error):
             raise FileNotFoundError(errno.ENOENT, "there is no such bucket", str(name)) from error
+        if "416 Range Not Satisfiable" in str(error):
+            msg = f"{name} ended while it was being read"
+            raise EOFError(msg) from error
         hint = "; no server answers: is its endpoint the right one?" if "error sending request" in str(error) else ""
         number = errno.EOPNOTSUPP if "<Code>NotImplemented</Code>" in str(error) else errno.EIO
         raise OSError(number, first_line(error) + hint, str(name)) from error

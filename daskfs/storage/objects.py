@@ -32,6 +32,9 @@ BUFFER_BYTES = 2**22
 PIECE_BYTES = 2**21
 PIECES_AT_ONCE = 8
 """Reads of more than a piece take several concurrent requests: a single one is dominated by latency."""
+PART_BYTES = 2**23
+"""Bytes per part of an object that is written block by block; stores take at most 10,000 parts."""
+PARTS_AT_ONCE = 3
 AT_ONCE = 16
 """Maximum number of concurrent requests."""
 AHEAD_BYTES = 2**25
@@ -273,7 +276,7 @@ class ObjectPath:
         return memoryview(with_retries(self, lambda: obstore.get(client_of(self.root), self.key).bytes()))
 
     def read_range(self, start: int, stop: int) -> memoryview:
-        """Return bytes ``start:stop`` of the object, fewer if it ends before `stop`; it must not end before `start`."""
+        """Return bytes ``start:stop`` of the object, fewer if it ends before `stop`; ``EOFError`` if before `start`."""
         import obstore
 
         found = with_retries(self, lambda: obstore.get_range(client_of(self.root), self.key, start=start, end=stop))
@@ -337,6 +340,31 @@ class ObjectPath:
         import obstore
 
         with_retries(self, lambda: obstore.put(client_of(self.root), self.key, data))
+
+    def write_blocks(self, blocks: Iterable[bytes | memoryview]) -> None:
+        """Write the object atomically from blocks; those of a large one need not fit memory together.
+
+        The client retries requests of a large one; blocks are generated once.
+        """
+        import obstore
+
+        waiting, size, rest = [], 0, iter(blocks)
+        for block in rest:
+            waiting.append(block)
+            size += len(block)
+            if size > PART_BYTES:
+                break
+        else:  # one request instead of three
+            self.write_bytes(b"".join(waiting))
+            return
+        with as_os_errors(self):
+            obstore.put(
+                client_of(self.root),
+                self.key,
+                itertools.chain(waiting, rest),
+                chunk_size=PART_BYTES,
+                max_concurrency=PARTS_AT_ONCE,
+            )
 
     def upload(self, file: Path) -> None:
         """Write the object atomically from a file that need not fit memory."""

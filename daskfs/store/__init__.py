@@ -1,1 +1,1 @@
-"""Run and tile stores: Zarr arrays, small objects, and one record for every finished unit."""
+"""Run and tile stores: Zarr arrays, shards, small objects, and one record for every finished unit."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -49,6 +49,10 @@ MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a co
 METADATA = "zarr.json"
 
 OTHER = "is whole, and not what its unit wrote"
+
+COMPRESSOR: Literal["lz4"] = "lz4"
+LEVEL = 5
+"""Compressor and level of Blosc, which shuffles bytes before."""
 
 Written = tuple[int, int]
 """Size of a chunk as stored, and the CRC-32C at its end."""
@@ -263,22 +267,19 @@ class ChunkedArray:
         Zarr passes each chunk to a thread and back, which costs more than decoding a small one, and copies it into
         newly allocated pages, which takes most of the time for a large one.
         """
-        from google_crc32c import value as checksum
-        from numcodecs.blosc import decompress
-
         if encoded.size <= CHECKSUM_BYTES:
             msg = f"{encoded.size} bytes, of which the checksum takes {CHECKSUM_BYTES}"
             raise ValueError(msg)
         values = encoded[:-CHECKSUM_BYTES]
         carried = int.from_bytes(encoded[-CHECKSUM_BYTES:].tobytes(), "little")
-        if checksum(values) != carried:
+        if checksum_of(values) != carried:
             msg = "the checksum stored with it is another than that of its bytes"
             raise ValueError(msg)
         if not self._watch.is_expected(self._array.metadata.encode_chunk_key(position), carried):
             msg_0 = f"it {OTHER}"
             raise ValueError(msg_0)
         chunk = np.empty(self.chunks, self.dtype)
-        decompress(values, chunk)
+        decode(values, chunk)
         return chunk
 
     def _missing(self, path: StoragePath) -> DamagedError:
@@ -321,6 +322,28 @@ class ChunkedArray:
             count.written += len(touched) * self._chunk_bytes
         noted = self._array.store.noted
         self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in touched})
+
+
+def encode(values: np.ndarray) -> bytes:
+    """Compress values as those of chunks are."""
+    from numcodecs import blosc
+
+    blosc.use_threads = False  # as Zarr sets it: threads would write blocks in any order
+    return bytes(blosc.compress(np.ascontiguousarray(values), COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE))
+
+
+def decode(encoded: np.ndarray, values: np.ndarray) -> None:
+    """Decompress values into an array."""
+    from numcodecs.blosc import decompress
+
+    decompress(encoded, values)
+
+
+def checksum_of(data: bytes | np.ndarray) -> int:
+    """Return the CRC-32C of bytes."""
+    from google_crc32c import value
+
+    return int(value(data))
 
 
 def _read_anew(path: StoragePath) -> memoryview:
@@ -370,7 +393,7 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
         shape=shape,
         dtype=dtype,
         chunks=chunks,
-        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
+        compressors=[BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle="shuffle"), Crc32cCodec()],
         fill_value=0,
     )
     return array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()

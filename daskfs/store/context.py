@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import StoreError
-from daskfs.kernels.labels import Labels
-from daskfs.sources.sample_columns import COLUMNS, as_stored
+from daskfs.kernels.labels import LabelCounter, LabelCounts, Labels, Task
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources.columns import in_blocks
+from daskfs.sources.sample_columns import COLUMNS
+from daskfs.sources.stored_column import StoredColumn
 from daskfs.storage import as_path, lies_in
 from daskfs.store import layout
 from daskfs.store.process_cache import Holdings
@@ -17,6 +22,7 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
 
 LABEL_CHUNK_ROWS = 2**20
+LABEL_DTYPES = {"classification": np.int32, "regression": np.float64}
 
 
 class Context:
@@ -61,9 +67,45 @@ class Context:
         if self._plan is not None and root is not None and not lies_in(as_path(self._plan["tiles_url"]), root):
             planned_tiles(self._plan, self.store.url)
 
-    def labels(self) -> Labels | None:
-        """Return the labels of all rows: those given for this run, else those of the tiles; None if there are none."""
-        return stored_labels(self.store) or self.tiles.labels()
+    def labels(self, rows: slice = slice(None)) -> Labels | None:
+        """Return the labels of some rows: those given for this run, else those of the tiles; None if there are none."""
+        return stored_labels(self.store, rows) or self.tiles.labels(rows)
+
+    def label_blocks(self) -> Iterator[Labels]:
+        """Yield the labels of all rows, a chunk at a time. The data must have labels."""
+        for rows in row_blocks(self.tiles.shape.n_samples, LABEL_CHUNK_ROWS):
+            labels = self.labels(rows)
+            assert labels is not None
+            yield labels
+
+    def labels_of(self, rows: np.ndarray) -> Labels | None:
+        """Return the labels of rows, shape (n_rows,), ascending, with all class names; None if there are none."""
+        known = self.labels(slice(0, 0))
+        return known and replace(known, values=self._gathered(lambda part: self.labels(part).values, rows))  # type: ignore[union-attr]
+
+    def sample_column_of(self, name: str, rows: np.ndarray) -> np.ndarray | None:
+        """Return a per-sample column of rows, shape (n_rows,), ascending; None if there is none."""
+        if self.sample_column(name, slice(0, 0)) is None:
+            return None
+        return self._gathered(lambda part: self.sample_column(name, part), rows)
+
+    def _gathered(self, read: Callable[[slice], Any], rows: np.ndarray) -> np.ndarray:
+        """Return the values of some rows, read a chunk at a time."""
+        found = [read(slice(0, 0))]
+        for part in row_blocks(self.tiles.shape.n_samples, LABEL_CHUNK_ROWS):
+            low, high = np.searchsorted(rows, [part.start, part.stop])
+            if low < high:
+                found.append(read(part)[rows[low:high] - part.start])
+        return np.concatenate(found)
+
+    def label_counts(self) -> LabelCounts | None:
+        """Return facts about the labels and weights of all rows; None if there are no labels."""
+        if self.labels(slice(0, 0)) is None:
+            return None
+        given = (layout.LABELS_JSON, layout.SAMPLE_COLUMN_JSON.format("weights"))
+        if all(self.store.read_json(name) is None for name in given):
+            return label_counts_of(self.tiles)[0]
+        return _counted(self.tiles.shape.n_samples, self.labels, self.weights)[0]
 
     def weights(self, rows: slice = slice(None)) -> np.ndarray | None:
         """Return the weights of some rows, shape (n_rows,), float64; None if every row counts for one.
@@ -71,21 +113,6 @@ class Context:
         These are the weights given for this run, else those of the tiles.
         """
         return self.sample_column("weights", rows)
-
-    def groups(self) -> np.ndarray | None:
-        """Return the group number of each row, shape (n_samples,), int64; None if rows have no groups."""
-        return self.sample_column("groups")
-
-    def times(self) -> np.ndarray | None:
-        """Return the time of each row, shape (n_samples,), float64; None if rows have no times.
-
-        Numbers are as given, dates in seconds since 1970-01-01 UTC.
-        """
-        return self.sample_column("times")
-
-    def batches(self) -> np.ndarray | None:
-        """Return the batch number of each row, shape (n_samples,), int64; None if all rows are one batch."""
-        return self.sample_column("batch")
 
     def sample_column(self, name: str, rows: slice = slice(None)) -> np.ndarray | None:
         """Return some rows of a column in :data:`daskfs.sources.base.SAMPLE_COLUMNS`, shape (n_rows,), or None."""
@@ -107,39 +134,111 @@ class Context:
 
         Weights have shape (n_rows,), float64, or are None if every row counts for one. The data must have labels.
         """
-        given = self.store.read_json(layout.LABELS_JSON)
-        if given is not None and given["task"] is not None:
-            labels = Labels(given["task"], self.store.open(layout.LABELS)[rows], tuple(given["classes"]))
-        else:
-            info = self.tiles.info
-            assert info.task is not None
-            labels = Labels(info.task, self.tiles.store.open(layout.LABELS)[rows], info.classes)
-        weights = self.weights(rows)
+        labels, weights = self.labels(rows), self.weights(rows)
+        assert labels is not None
         return labels.counted(weights), weights
 
 
 def put_labels(store: Store, labels: Labels | None) -> None:
     """Store labels and their summary for all processes."""
-    if labels is not None:
-        store.put_array(layout.LABELS, labels.values, (LABEL_CHUNK_ROWS,))
-    found = {"task": labels.task if labels else None, "classes": list(labels.classes) if labels else []}
-    n_labeled = int(labels.is_labeled.sum()) if labels else 0
-    store.write_json(layout.LABELS_JSON, {**found, "n_labeled": n_labeled})
+    if labels is None:
+        store.write_json(layout.LABELS_JSON, {"task": None, "classes": [], "n_labeled": 0})
+    else:
+        put_label_parts(store, labels.task, labels.classes, [labels.values], labels.values.size)
 
 
-def stored_labels(store: Store) -> Labels | None:
-    """Return the labels that :func:`put_labels` stored, None if there are none."""
+def put_label_parts(
+    store: Store, task: Task, classes: Sequence[str], parts: Iterable[np.ndarray], n_samples: int
+) -> None:
+    """Store labels, of which `parts` yields the values of some rows at a time, and their summary."""
+    n_labeled = 0
+    for block in _put_blocks(store, layout.LABELS, parts, n_samples, LABEL_DTYPES[task]):
+        n_labeled += int(np.count_nonzero(Labels(task, block).is_labeled))
+    store.write_json(layout.LABELS_JSON, {"task": task, "classes": list(classes), "n_labeled": n_labeled})
+
+
+def _put_blocks(store: Store, name: str, parts: Iterable[np.ndarray], n_rows: int, dtype: Any) -> Iterator[np.ndarray]:
+    """Store an array of shape (n_rows,) that one unit owns, from parts in order; yield it chunk by chunk."""
+    store.create(name, (n_rows,), dtype, (LABEL_CHUNK_ROWS,))
+    array, start = store.open(name), 0
+    for block in in_blocks(parts, LABEL_CHUNK_ROWS):
+        array[start : start + block.size] = block
+        start += block.size
+        yield block
+
+
+def put_label_counts(store: Store, n_samples: int) -> None:
+    """Store the counts of labels that were put, by weights and batches that were put; without labels there are none."""
+    described = store.read_json(layout.SAMPLE_COLUMN_JSON.format("batch"))
+    counts = _counted(
+        n_samples,
+        partial(stored_labels, store),
+        partial(stored_sample_column, store, "weights"),
+        partial(stored_sample_column, store, "batch"),
+        0 if described is None else len(described["names"]),
+    )
+    store.write_json(layout.LABEL_COUNTS, {"counts": [one and asdict(one) for one in counts]})
+
+
+def label_counts_of(tiles: Tiles) -> list[LabelCounts | None]:
+    """Return the counts of the labels of all rows of tiles, then those of each batch; [None] without labels."""
+    found = tiles.store.read_json(layout.LABEL_COUNTS)
+    if found is not None:
+        return [one and LabelCounts.from_json(one) for one in found["counts"]]
+    # tiles of earlier versions, and those in memory
+    weights, batch = (partial(sample_column_of, tiles, name) for name in ("weights", "batch"))
+    n_batches = len((tiles.info.facts.get("batch") or {"names": ()})["names"])
+    return _counted(tiles.shape.n_samples, tiles.labels, weights, batch, n_batches)
+
+
+def _counted(
+    n_samples: int,
+    read_labels: Callable[[slice], Labels | None],
+    read_weights: Callable[[slice], np.ndarray | None],
+    read_batch: Callable[[slice], np.ndarray | None] = lambda _: None,
+    n_batches: int = 0,
+) -> list[LabelCounts | None]:
+    """Count the labels of all rows and of each batch, a chunk at a time."""
+    known = read_labels(slice(0, 0))
+    if known is None:
+        return [None]
+    counters = [LabelCounter(known.task, known.classes) for _ in range(1 + n_batches)]
+    for rows in row_blocks(n_samples, LABEL_CHUNK_ROWS):
+        labels, weights, batch = read_labels(rows), read_weights(rows), read_batch(rows)
+        assert labels is not None
+        counters[0].add(labels.values, weights)
+        if batch is not None:
+            order = np.argsort(batch, kind="stable")
+            ends = np.searchsorted(batch[order], np.arange(n_batches + 1))
+            for counter, start, stop in zip(counters[1:], ends[:-1], ends[1:], strict=True):
+                own = order[start:stop]
+                counter.add(labels.values[own], None if weights is None else weights[own])
+    return [counter.counts() for counter in counters]
+
+
+def stored_labels(store: Store, rows: slice = slice(None)) -> Labels | None:
+    """Return some of the labels that :func:`put_labels` stored, None if there are none."""
     found = store.read_json(layout.LABELS_JSON)
     if found is None or found["task"] is None:
         return None
-    return Labels(found["task"], store.open(layout.LABELS)[...], tuple(found["classes"]))
+    return Labels(found["task"], store.open(layout.LABELS)[rows], tuple(found["classes"]))
 
 
-def put_sample_column(store: Store, name: str, values: np.ndarray | None) -> None:
-    """Store a checked per-sample column, shape (n_samples,), and its summary; do nothing for None."""
-    if values is not None:
-        store.put_array(layout.SAMPLE_COLUMN.format(name), as_stored(values), (LABEL_CHUNK_ROWS,))
-        store.write_json(layout.SAMPLE_COLUMN_JSON.format(name), COLUMNS[name].describe(values))
+def put_sample_column(store: Store, column: StoredColumn | None) -> None:
+    """Check and store a per-sample column and its summary; do nothing for None."""
+    if column is not None:
+        found = COLUMNS[column.what](column.parts, column.origin)
+        name = layout.SAMPLE_COLUMN.format(column.what)
+        for _ in _put_blocks(store, name, found.stored(), column.n_samples, found.dtype):
+            pass
+        store.write_json(layout.SAMPLE_COLUMN_JSON.format(column.what), found.described())
+
+
+def put_weights(store: Store, weights: np.ndarray | None) -> None:
+    """Store checked weights, shape (n_samples,), float64, of which all may be 0; do nothing for None."""
+    if weights is not None:
+        store.put_array(layout.SAMPLE_COLUMN.format("weights"), weights, (LABEL_CHUNK_ROWS,))
+        store.write_json(layout.SAMPLE_COLUMN_JSON.format("weights"), {})
 
 
 def stored_sample_column(store: Store, name: str, rows: slice = slice(None)) -> np.ndarray | None:

@@ -14,8 +14,8 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from daskfs.storage import (
 )
 from daskfs.store import layout
 from daskfs.store.arrays import MADE_AGAIN
-from daskfs.store.records import EPOCH_DIGITS, Record, decode, encode, epoch_of, lines_of, place_of
+from daskfs.store.record_index import Line, RecordIndex
+from daskfs.store.records import EPOCH_DIGITS, Record, decode, encode, epoch_of, place_of
 from daskfs.store.seals import ENTRY, ROUND, Seal, Sealed, merge_entries, name_hash, seal_of
 from daskfs.store.write_errors import explain_write_errors
 
@@ -54,8 +55,8 @@ keep written bytes intact.
 """
 VIEWS = 8
 """Number of stages whose records are kept in memory."""
-View = dict[int, tuple[str, bytes]]
-"""Record file and line of each unit of a stage."""
+STATED = 2**17
+"""Number of outputs whose recorded sizes are compared at once: more would take more memory."""
 
 
 class Ledger:
@@ -72,8 +73,9 @@ class Ledger:
     def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
         self._root, self.epoch = root, epoch
         self._held: dict[str, dict[int, Record]] = {}
-        self._views: dict[str, View] = {}
+        self._views: dict[str, RecordIndex] = {}
         self._alone: dict[str, int] = {}
+        self._n_merged: dict[str, int] = {}
         self._head: dict[str, Any] | None = None
         self._checked = -np.inf
         self._sealed: list[Sealed] = []
@@ -156,19 +158,21 @@ class Ledger:
         for stage in self._stages():
             yield from (f"{layout.records_of(stage)}{name}" for name in self._files(stage))
 
-    def _view(self, stage: str) -> View:
+    def _view(self, stage: str) -> RecordIndex:
         view = self._views.get(stage)
         if view is None:
-            view = {}
+            view = RecordIndex()
             files = self._files(stage)
             for file, data in zip(
                 files, map_concurrent(self._root, lambda name: self._data(stage, name), files), strict=True
             ):
-                view.update((unit, (file, line)) for unit, line in lines_of(file, data))
+                view.read(file, data)
             for oldest in list(self._views)[: len(self._views) + 1 - VIEWS]:
                 self._views.pop(oldest)
             self._views[stage] = view
-            self._alone[stage] = sum(epoch_of(name) == self.epoch and place_of(name)[0] for name in files)
+            own = [place_of(name) for name in files if epoch_of(name) == self.epoch]
+            self._alone[stage] = sum(is_alone for is_alone, _ in own)
+            self._n_merged[stage] = max((number for is_alone, number in own if not is_alone), default=-1) + 1
         return view
 
     def _data(self, stage: str, file: str) -> bytes:
@@ -190,42 +194,57 @@ class Ledger:
 
     def read(self, stage: str, unit: int) -> Record | None:
         """Return a unit's record, None if it is missing; raise :class:`StoreError` if it is damaged."""
-        _, line = self._view(stage).get(unit, ("", None))
-        return None if line is None else decode(stage, unit, line)
+        found = self._view(stage).find(unit)
+        return None if found is None else decode(stage, unit, found.line)
 
     def file(self, stage: str, unit: int) -> StoragePath:
         """Return the path of the file that holds a unit's record, or would hold it."""
-        file, _ = self._view(stage).get(unit, (f"{unit:06d}.json", b""))
-        return self.where(stage) / file
+        found = self._view(stage).find(unit)
+        return self.where(stage) / (f"{unit:06d}.json" if found is None else found.file)
 
     def records(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
         """Yield the result of :meth:`record` for some units, in order."""
-        return (self.record(stage, unit) for unit in units)
+        if self._root is None:
+            yield from (self.record(stage, unit) for unit in units)
+            return
+        those, same = itertools.tee(units)
+        for unit, line in zip(those, self._view(stage).lines(same), strict=True):
+            try:
+                yield None if line is None else decode(stage, unit, line)
+            except StoreError:
+                yield None
 
     def need(self, stage: str, units: Iterable[int]) -> Iterator[Record]:
         """Yield the records of finished units; raise :class:`DamagedError` if one is missing or damaged."""
-        for unit in units:
-            if (record := self.record(stage, unit)) is None:
-                self._views.pop(stage, None)  # it may have been written again since
-                record = self.record(stage, unit)
-            if record is None:
-                paths = [] if self._root is None else [self._file(stage, unit)]
-                msg = f"unit {unit} of stage {stage} has no readable record: {MADE_AGAIN}"
+        remaining, read_again = list(units), -1
+        while remaining:
+            n_found = 0
+            for record in itertools.takewhile(lambda record: record is not None, self.records(stage, remaining)):
+                assert record is not None
+                yield record
+                n_found += 1
+            del remaining[:n_found]
+            if not remaining:
+                return
+            if remaining[0] == read_again:
+                paths = [] if self._root is None else [self._file(stage, read_again)]
+                msg = f"unit {read_again} of stage {stage} has no readable record: {MADE_AGAIN}"
                 raise DamagedError(msg, paths)
-            yield record
+            read_again = remaining[0]
+            self._views.pop(stage, None)  # it may have been written again since
 
     def where(self, stage: str) -> StoragePath:
         """Return the folder of a stage's records."""
         assert self._root is not None
         return self._root / layout.records_of(stage)
 
-    def recorded(self, stage: str) -> Iterable[int]:
-        """Return the units of a stage that have a record, valid or not, in no particular order."""
-        return self._held.get(stage, {}).keys() if self._root is None else self._view(stage).keys()
+    def recorded(self, stage: str) -> Set[int]:
+        """Return the units of a stage that have a record, valid or not."""
+        return self._held.get(stage, {}).keys() if self._root is None else self._view(stage).units()
 
     def n_recorded(self, stage: str) -> int:
         """Return one more than the last unit of a stage that has a record."""
-        return max(self.recorded(stage), default=-1) + 1
+        return max(self._held.get(stage, ()), default=-1) + 1 if self._root is None else self._view(stage).n_units
 
     # ------------------------------------------------------------------------------------------------------- writing
     def write(self, record: Record) -> None:
@@ -242,75 +261,79 @@ class Ledger:
         path = self._file(stage, unit)
         with explain_write_errors(path):
             if put_first(path, line):
-                self._note(stage, unit, line)
+                self.note(stage, unit, line.strip())
 
     def _file(self, stage: str, unit: int) -> StoragePath:
-        return self.where(stage) / ".".join(filter(None, (f"{unit:06d}", self.epoch, "json")))
+        return self.where(stage) / self._named(unit, "json")
 
-    def _note(self, stage: str, unit: int, line: bytes) -> None:
+    def _named(self, number: int, kind: str) -> str:
+        return ".".join(filter(None, (f"{number:06d}", self.epoch, kind)))
+
+    def note(self, stage: str, unit: int, line: bytes) -> None:
+        """Keep the line of a unit that :meth:`written` returned, so that it is known and will be merged."""
         view = self._views.get(stage)
         if view is not None:
-            self._alone[stage] += unit not in view
-            view[unit] = (self._file(stage, unit).name, line.strip())
+            self._alone[stage] += unit not in view.alone
+            view.alone[unit] = Line(self._named(unit, "json"), line)
 
-    def written(self, stage: str, unit: int, fingerprint: str) -> Record | None:
-        """Return the record that a unit wrote in this epoch, None if there is none.
+    def written(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
+        """Return the record that a unit wrote in this epoch, and its line; None if there is none.
 
         A worker may rerun a unit whose completion never reached the scheduler.
         """
         try:
-            line = self._file(stage, unit).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            line = self._file(stage, unit).read_bytes().strip()
+            record = decode(stage, unit, line)
+        except (FileNotFoundError, NotADirectoryError, StoreError):
             return None
-        try:
-            record = decode(stage, unit, line.strip())
-        except StoreError:
-            return None
-        if record.get("fingerprint") != fingerprint:
-            return None
-        self._note(stage, unit, line)
-        return record
+        return (record, line) if record.get("fingerprint") == fingerprint else None
 
-    def awaited(self, stage: str, unit: int, fingerprint: str) -> Record | None:
-        """Return the record of a unit that has just finished on another machine, None if it does not appear in time."""
+    def awaited(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
+        """Return what :meth:`written` does, for a unit that has just finished on another machine.
+
+        None if it does not appear in time.
+        """
         pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
-        while (record := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
+        while (found := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
             if isinstance(self._root, ObjectPath):  # a written object is visible to all at once
                 return None
             refresh(self.where(stage))
             time.sleep(pause)
             pause *= 2
-        return record
+        return found
 
     def put_together(self, stage: str) -> None:
         """Merge the single-record files of a stage that this process has read, if there are many."""
         if self._alone.get(stage, 0) >= TOGETHER:
-            self._put_together(stage, self._files(stage))
+            self._put_together(stage, {})
 
     def close(self, stage: str) -> None:
         """Merge the record files of a finished stage, and write records again that were deleted meanwhile."""
         view = self._views.get(stage)
         if self._root is None or view is None:
             return
-        there = self._files(stage)
-        if self._alone[stage] >= FEW or not {file for file, _ in view.values()} <= set(there):
-            self._put_together(stage, there)
+        lost = view.lost(self._files(stage))
+        if self._alone[stage] >= FEW or lost:
+            self._put_together(stage, lost)
 
-    def _put_together(self, stage: str, there: Sequence[str]) -> None:
-        view = self._views[stage]
-        alone = {name for name in there if epoch_of(name) == self.epoch and place_of(name)[0]}
-        numbers = [place_of(name)[1] for name in there if epoch_of(name) == self.epoch and name not in alone]
-        units = sorted(unit for unit, (file, _) in view.items() if file in alone or file not in there)
-        last = max(numbers, default=-1)
-        path = self.where(stage) / f"{last + 1:06d}.{self.epoch}.jsonl"
+    def _put_together(self, stage: str, lost: Mapping[int, bytes]) -> None:
+        """Merge the records of this epoch that have a file each, and lines whose files are lost."""
+        view, folder = self._views[stage], self.where(stage)
+        own = {unit: held for unit, held in view.alone.items() if epoch_of(held.file) == self.epoch}
+        lines = dict(sorted({**lost, **{unit: held.line for unit, held in own.items()}}.items()))
         self.check()
-        with explain_write_errors(path):
-            put(path, b"".join(view[unit][1] + b"\n" for unit in units))
-        merged_files = alone & {view[unit][0] for unit in units}
-        for _ in map_concurrent(self._root, lambda name: remove(self.where(stage) / name), merged_files):
+        with explain_write_errors(folder):
+            file = next(file for file in self._next_files(stage) if put_first(folder / file, _joined(lines)))
+        for _ in map_concurrent(self._root, lambda held: (folder / held.file).unlink(missing_ok=True), own.values()):
             pass
-        view.update({unit: (path.name, view[unit][1]) for unit in units})
+        view.merge(file, lines)
         self._alone[stage] = 0
+
+    def _next_files(self, stage: str) -> Iterator[str]:
+        """Yield names for a file of many records that this process has not used."""
+        while True:
+            self._n_merged[stage] += 1
+            yield self._named(self._n_merged[stage] - 1, "jsonl")
 
     # ------------------------------------------------------------------------------------------------- completeness
     def not_done(self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None) -> list[int]:
@@ -319,54 +342,65 @@ class Ledger:
         A finished unit has a record of this fingerprint and, unless None, these inputs, and all its outputs exist in
         the recorded size; checksums of small objects are compared as well.
         """
-        done = self._records_of(stage, units, fingerprint, inputs)
-        lost = self._lost_outputs(done)
-        return [unit for unit in units if unit not in done or lost[unit]]
+        done, lost = self._outputs_of(self._records_of(stage, units, fingerprint, inputs))
+        return [unit for unit in units if unit not in done or unit in lost]
+
+    def found(self, stage: str, unit: int, fingerprints: Collection[str]) -> Record | None:
+        """Return the record of a unit if it has one of these fingerprints and all its outputs exist, else None."""
+        record = self.record(stage, unit)
+        is_valid = record is not None and record.get("fingerprint") in fingerprints
+        return record if record is not None and is_valid and not self._outputs_of([(unit, record)])[1] else None
 
     def lost(self, stage: str, units: Sequence[int], fingerprint: str) -> list[str]:
         """Return the names of recorded outputs that are missing or differ, and of damaged records.
 
         Units without a record are skipped.
         """
-        found = [
-            name for lost in self._lost_outputs(self._records_of(stage, units, fingerprint)).values() for name in lost
-        ]
+        _, lost = self._outputs_of(self._records_of(stage, units, fingerprint))
+        found = [name for names in lost.values() for name in names]
         return found + [f"{layout.records_of(stage)}{unit:06d}" for unit in self._damaged(stage, units)]
 
     def _damaged(self, stage: str, units: Sequence[int]) -> list[int]:
-        return [unit for unit in units if unit in set(self.recorded(stage)) and self.record(stage, unit) is None]
+        recorded = self.recorded(stage)
+        some = [unit for unit in units if unit in recorded]
+        return [unit for unit, record in zip(some, self.records(stage, some), strict=True) if record is None]
 
     def _records_of(
         self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None
-    ) -> dict[int, Record]:
-        found = {}
+    ) -> Iterator[tuple[int, Record]]:
+        """Yield the units that have a record of this fingerprint and, unless None, these inputs."""
         for unit, record in zip(units, self.records(stage, units), strict=True):
             if record is None or record.get("fingerprint") != fingerprint:
                 continue
             if inputs is None or record.get("inputs") in (None, inputs):  # older versions recorded none
-                found[unit] = record
-        return found
+                yield unit, record
 
-    def _lost_outputs(self, records: Mapping[int, Record]) -> dict[int, list[str]]:
-        """Return, by unit, the names of outputs that are missing or differ from its record."""
-        lost: dict[int, list[str]] = {unit: [] for unit in records}
+    def _outputs_of(self, records: Iterable[tuple[int, Record]]) -> tuple[set[int], dict[int, list[str]]]:
+        """Return the units of records, and by unit the names of outputs that are missing or differ from its record."""
+        units, lost, stated = set[int](), dict[int, list[str]](), list[_Stated]()
+        for unit, record in records:
+            units.add(unit)
+            for kind in ("chunks", "objects"):
+                outputs = record[kind].items()
+                stated += [_Stated(unit, name, size, checksum, kind == "objects") for name, (size, checksum) in outputs]
+            if len(stated) >= STATED:
+                self._compare(stated, lost, whole=True)
+                stated = []
+        self._compare(stated, lost, whole=len(units) > 1)
+        return units, lost
+
+    def _compare(self, stated: Sequence[_Stated], lost: dict[int, list[str]], *, whole: bool) -> None:
+        """Add the names of outputs that are missing or differ from what is stated."""
         if self._root is None:
-            return lost
-        stated = {
-            (unit, name): (*said, kind == "objects")
-            for unit, record in records.items()
-            for kind in ("chunks", "objects")
-            for name, said in record[kind].items()
-        }
-        found = sizes(self._root, [name for _, name in stated], whole=len(records) > 1)
-        whole = [name for (_, name), (size, _, is_object) in stated.items() if is_object and found.get(name) == size]
-        if isinstance(self._root, ObjectPath) and len(whole) > COMPARED:
-            whole = []  # readers compare them
-        checksums = dict(zip(whole, map_concurrent(self._root, self._checksum, whole), strict=True))
-        for (unit, name), (size, checksum, _) in stated.items():
-            if found.get(name) != size or checksums.get(name, checksum) != checksum:
-                lost[unit].append(name)
-        return lost
+            return
+        found = sizes(self._root, [one.name for one in stated], whole=whole)
+        small = [one.name for one in stated if one.is_object and found.get(one.name) == one.size]
+        if isinstance(self._root, ObjectPath) and len(small) > COMPARED:
+            small = []  # readers compare them
+        checksums = dict(zip(small, map_concurrent(self._root, self._checksum, small), strict=True))
+        for one in stated:
+            if found.get(one.name) != one.size or checksums.get(one.name, one.checksum) != one.checksum:
+                lost.setdefault(one.unit, []).append(one.name)
 
     def _checksum(self, name: str) -> int | None:
         """Return the CRC-32 of a small object, None if it is missing or unreadable; raise inconclusive errors."""
@@ -379,10 +413,13 @@ class Ledger:
             return None
 
     # --------------------------------------------------------------------------------------------------------- seals
-    def seal(self, position: int, inputs: str, label: str, units: range, fingerprint: str) -> Sealed | None:
+    def seal(
+        self, position: int, inputs: str, label: str, units: range, fingerprint: str, read: str | None = None
+    ) -> Sealed | None:
         """Seal a stage, or a round of it, at a position in the order of seals.
 
-        Return None if some of its units are not recorded.
+        Return None if some of its units are not recorded. `read` are the inputs of the units if they began with an
+        earlier stage; None for `inputs`.
         """
         if position < len(self._sealed):
             known = self._sealed[position]
@@ -390,10 +427,11 @@ class Ledger:
                 return known
             del self._sealed[position:]
         stage = label.partition(ROUND)[0]
-        records = self._records_of(stage, units, fingerprint, inputs)
-        if len(records) < len(units):
+        found = seal_of(
+            record for _, record in self._records_of(stage, units, fingerprint, inputs if read is None else read)
+        )
+        if found.n_records < len(units):
             return None
-        found = seal_of(records.values())
         sealed = Sealed(inputs, label, found.digest)
         self._sealed.append(sealed)
         self._in_force.pop(None, None)
@@ -487,6 +525,20 @@ class Ledger:
                 raise DamagedError(msg, [path])
             found = self._entries[sealed.digest] = read
         return found
+
+
+class _Stated(NamedTuple):
+    """Output of a unit as its record states it."""
+
+    unit: int
+    name: str
+    size: int
+    checksum: int
+    is_object: bool
+
+
+def _joined(lines: Mapping[int, bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines.values())
 
 
 def _table(sealed: Sealed) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from daskfs.storage import StoragePath, put
 from daskfs.store.write_errors import explain_write_errors
@@ -20,8 +22,9 @@ SHARE = 20
 class Log:
     """Log at a path.
 
-    On disk each line is appended at once. Objects cannot be appended to: all lines are kept in memory, and written
-    again after growth by a tenth or after some seconds. A killed process loses the lines since the last write.
+    On disk each line is appended at once, to a file that stays open until :meth:`flush`. Objects cannot be appended
+    to: all lines are kept in memory, and written again after growth by a tenth or after some seconds. A killed process
+    loses the lines since the last write.
 
     Parameters
     ----------
@@ -32,18 +35,23 @@ class Log:
     def __init__(self, path: StoragePath) -> None:
         self._path = path
         self._held: bytearray | None = None
+        self._file: IO[bytes] | None = None
         self._n_put, self._put, self._took = 0, 0.0, 0.0
 
     def add(self, text: str) -> None:
         """Append a line. A partial last line, of a writer that was killed, stays a separate line."""
         line = text.encode() + b"\n"
         if isinstance(self._path, Path):
-            with explain_write_errors(self._path), self._path.open("ab+") as file:
-                end = file.seek(0, os.SEEK_END)
-                if end:
-                    file.seek(end - 1)
-                is_cut = bool(end) and file.read(1) != b"\n"
-                file.write((b"\n" if is_cut else b"") + line)
+            with explain_write_errors(self._path):
+                if self._file is not None and not os.fstat(self._file.fileno()).st_nlink:  # it was deleted
+                    self._close()
+                self._file = self._file or _opened(self._path)
+                try:
+                    self._file.write(line)
+                    self._file.flush()
+                except OSError:
+                    self._close()
+                    raise
             return
         if self._held is None:
             self._held = bytearray(self._there())
@@ -60,8 +68,15 @@ class Log:
         except FileNotFoundError:
             return b""
 
+    def _close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # on a full disk the rest of a line, as after a kill
+                self._file.close()
+            self._file = None
+
     def flush(self) -> None:
-        """Write pending lines to the object store."""
+        """Write pending lines to the object store, or close the file."""
+        self._close()
         if self._held is None or len(self._held) == self._n_put:
             return
         begun = time.monotonic()
@@ -69,3 +84,13 @@ class Log:
             put(self._path, bytes(self._held))
         self._n_put, self._put = len(self._held), time.monotonic()
         self._took = self._put - begun
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a log to append lines, after the end of its last one."""
+    file = path.open("ab+")
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+    return file

@@ -144,7 +144,7 @@ class Scales:
     @cached_property
     def _median_sum(self) -> float:
         known = self._tiles.info.facts.get("median_sum")
-        return median_sum(self._tiles.row_sums(slice(None))) if known is None else float(known)
+        return median_sum(lambda: iter([self._tiles.row_sums(slice(None))])) if known is None else float(known)
 
     # ------------------------------------------------------------------------------------------------ valid values
     def _steps(self, scaling: Scaling) -> Steps:

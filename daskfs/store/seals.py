@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -35,10 +36,13 @@ class Seal:
         Hashes of names and checksums, dtype :data:`ENTRY`, shape (n_outputs,), sorted by name.
     digest
         Digest of the entries and of the facts in the records.
+    n_records
+        Number of records.
     """
 
     entries: np.ndarray
     digest: str
+    n_records: int
 
     def to_bytes(self) -> bytes:
         """Serialize the entries for :meth:`entries_from`."""
@@ -60,15 +64,19 @@ def name_hash(name: str) -> int:
 
 def seal_of(records: Iterable[Record]) -> Seal:
     """Return the seal of records in the order of their units."""
-    found: list[tuple[int, int]] = []
+    names, checksums, n_records = array("Q"), array("Q"), 0
     facts = hashlib.sha256()
     for record in records:
         for kind in ("chunks", "objects"):
-            found.extend((name_hash(name), checksum) for name, (_, checksum) in record[kind].items())
+            names.extend(map(name_hash, record[kind]))
+            checksums.extend(checksum for _, checksum in record[kind].values())
         facts.update(json.dumps([record["unit"], record.get("facts")], sort_keys=True).encode())
-    entries = merge_entries([np.array(found, ENTRY)])
+        n_records += 1
+    found = np.empty(len(names), ENTRY)
+    found["name"], found["checksum"] = names, checksums
+    entries = merge_entries([found])
     facts.update(entries.tobytes())
-    return Seal(entries, facts.hexdigest()[:DIGITS])
+    return Seal(entries, facts.hexdigest()[:DIGITS], n_records)
 
 
 def merge_entries(entries: Iterable[np.ndarray]) -> np.ndarray:

@@ -18,8 +18,9 @@ from typing import IO, Any
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import StoragePath, files_below, map_concurrent, open_whole, put, remove
+from daskfs.storage import StoragePath, files_below, map_concurrent, open_whole, put, put_blocks, remove
 from daskfs.store.arrays import (
+    CHECKSUM_BYTES,
     MADE_AGAIN,
     METADATA,
     OTHER,
@@ -33,15 +34,14 @@ from daskfs.store.arrays import (
     zarr_document,
 )
 from daskfs.store.ledger import Ledger
+from daskfs.store.records import Record
 from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 DELETE_ATTEMPTS = 5
 MAX_OPENED = 4096
-"""Arrays kept open, 3 kB each. A loop opens others in every round, and a unit that searches a group opens four of each
-unit before it.
-"""
+"""Arrays kept open, 3 kB each. A loop opens others in every round, and a pass over sparse X three for each band."""
 MAX_CHUNK_BYTES = 2**30
-"""Largest chunk of an array that one unit owns; Blosc takes less than 2**31 bytes."""
+"""Largest chunk of an array; Blosc takes less than 2**31 bytes."""
 CUT_BYTES = 2**26
 """Chunk size of larger arrays: a read needs one chunk in addition to the array."""
 FACTS = "facts"
@@ -92,6 +92,8 @@ class Store:
     def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
         self.root = root
         self.ledger = Ledger(root, epoch)
+        self.shards: dict[str, list[np.ndarray]] = {}
+        """Pieces of each shard of a store in memory."""
         self._memory: dict[str, np.ndarray] = {}
         self._objects: dict[str, bytes] = {}
         self._together: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {}
@@ -110,21 +112,27 @@ class Store:
 
     # ------------------------------------------------------------------ arrays
     def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
-        """Ensure that an array with this shape, dtype and chunk shape exists, replacing one that differs."""
+        """Ensure that an array of this shape, dtype and :func:`stored_chunks` exists, replacing one that differs.
+
+        One that only has fewer rows keeps its chunks.
+        """
         if self.root is None:
             self._memory[name] = np.zeros(shape, dtype)
             return
         self.ledger.check()
         path, metadata = self.path(name), self.path(name) / METADATA
-        clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
-        document = zarr_document(shape, np.dtype(dtype), clipped)
+        chunks = stored_chunks(shape, dtype, chunks)
+        document = zarr_document(shape, np.dtype(dtype), chunks)
         found = self._document(metadata)
         array = None if found is None else self._described(path, found)
-        if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), clipped):
+        if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), chunks):
             self._opened.pop(name, None)
             with explain_write_errors(path):
-                # if only the metadata are lost, chunks stay: their units' records tell whether they are valid
-                if array is not None:
+                # if metadata are lost, or rows were appended, chunks stay: units' records tell whether they are valid
+                if array is not None and not (
+                    (array.shape[1:], array.dtype, array.chunks) == (shape[1:], np.dtype(dtype), chunks)
+                    and array.shape[0] < shape[0]
+                ):
                     remove(path)
                 put(metadata, document, synced=False)
             found = document
@@ -211,6 +219,28 @@ class Store:
         with explain_write_errors(path):
             put(path, data)
         self._note_object(name, data)
+
+    def write_blocks(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Write a large object atomically, block by block, and as at the end of a chunk their CRC-32C."""
+        from google_crc32c import extend
+
+        size, checksum = 0, 0
+
+        def followed() -> Iterator[bytes]:
+            nonlocal size, checksum
+            for block in blocks:
+                size, checksum = size + len(block), extend(checksum, block)
+                yield block
+            self.ledger.check()
+            yield checksum.to_bytes(CHECKSUM_BYTES, "little")
+
+        self.ledger.check()
+        path = self.path(name)
+        with explain_write_errors(path):
+            put_blocks(path, followed(), synced=False)
+        written: Outputs | None = getattr(self._written, "outputs", None)
+        if written is not None:
+            written.chunks[name] = (size + CHECKSUM_BYTES, checksum)
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return a small object, None if it is missing; raise :class:`DamagedError` if it is damaged."""
@@ -312,7 +342,7 @@ class Store:
 
     def delete(self, name: str) -> None:
         """Delete an object, an array or everything below a name, if present."""
-        held: tuple[dict[str, Any], ...] = (self._objects, self._together, self._memory, self._opened)
+        held: tuple[dict[str, Any], ...] = (self._objects, self._together, self._memory, self._opened, self.shards)
         for names in held:
             for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
                 del names[known]
@@ -353,6 +383,13 @@ class Store:
         if written is not None:
             written.objects[name] = (len(data), zlib.crc32(data))
 
+    def keep_outputs(self, record: Record, but: str) -> None:
+        """Make the outputs in an earlier record those of the current unit, except the ones below the name `but`."""
+        written: Outputs | None = getattr(self._written, "outputs", None)
+        assert written is not None
+        for kind, outputs in (("chunks", written.chunks), ("objects", written.objects)):
+            outputs.update({name: (*said,) for name, said in record[kind].items() if not name.startswith(f"{but}/")})
+
     @contextmanager
     def noting_outputs(self) -> Iterator[Outputs]:
         """Collect the outputs that this thread writes."""
@@ -384,13 +421,27 @@ class _Watching(Watch):
         return self._store.ledger.stated(f"{self._name}/{key}") in (None, checksum)
 
 
-def _cut(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return a chunk shape, cut along its first axes if the chunk is too large for Blosc."""
+def stored_chunks(shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the chunk shape of an array: at most its shape, and cut if chunks are too large for Blosc.
+
+    A unit that owns whole ones of the chunks asked for owns whole ones of these, too.
+    """
+    clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
+    return _cut(clipped, np.dtype(dtype).itemsize, shape)
+
+
+def _cut(chunks: tuple[int, ...], itemsize: int, shape: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Return a chunk shape, cut along its first axes if the chunk is too large for Blosc.
+
+    With the shape of the array, an axis of several chunks is cut at the ends of all of them, too.
+    """
     cut = list(chunks)
     if math.prod(cut) * itemsize > MAX_CHUNK_BYTES:
         for axis, size in enumerate(cut):
             others = math.prod(cut) // size * itemsize
             cut[axis] = min(size, max(1, CUT_BYTES // others))
+            if shape is not None and size < shape[axis]:
+                cut[axis] = math.gcd(size, 1 << (cut[axis].bit_length() - 1))
     return tuple(cut)
 
 

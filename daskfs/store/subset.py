@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,17 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import Source, SourceInfo, SourceSpec, open_source
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import check_range
+from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.labels import NONE
+from daskfs.sources.multifile import PartSizes
 from daskfs.sources.row_names import in_stretches
 from daskfs.sources.sample_columns import as_checked
+from daskfs.sources.some_rows import SomeRows
 from daskfs.sources.state import TILES
+from daskfs.sources.stored_column import StoredColumn, WholeColumns
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import open_tiles, sample_column_of
+from daskfs.store.context import label_counts_of, open_tiles, sample_column_of
 from daskfs.store.row_names import has_row_names, stretches_of
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, Tiles, read_tile_info
@@ -75,9 +79,15 @@ def is_part(spec: SourceSpec) -> bool:
     return spec.columns is not None or spec.only_batch is not None
 
 
-def open_part_or_source(spec: SourceSpec) -> Source:
-    """Open the source of a spec: a part of a tile store, or any other source."""
-    return TilePart(spec) if is_part(spec) else open_source(spec)
+def open_part_or_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
+    """Open the source of a spec: a part of a tile store, or as :func:`daskfs.sources.open_source` does.
+
+    Only some of its rows if it has more than ``spec.max_samples``.
+    """
+    source = TilePart(spec) if is_part(spec) else open_source(spec, known)
+    if spec.max_samples is None or source.info.n_samples <= spec.max_samples:
+        return source
+    return SomeRows(source, spec.max_samples)
 
 
 def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
@@ -95,7 +105,7 @@ def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
     return np.flatnonzero(codes == names.index(name))
 
 
-class TilePart:
+class TilePart(WholeColumns):
     """Some columns, or some rows, of a finished tile store.
 
     Parameters
@@ -110,7 +120,7 @@ class TilePart:
     """
 
     def __init__(self, spec: SourceSpec) -> None:
-        self._url = spec.source
+        self._url, self._batch = spec.source, spec.only_batch
         self._tiles = tiles = open_tiles(spec.source).unfilled()
         shape = tiles.shape
         self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
@@ -125,7 +135,7 @@ class TilePart:
             identity={"kind": TILES, "fingerprint": tiles.info.fingerprint},
             nnz=self._nnz(),
             row_multiple=shape.tile_rows if self._rows is None else 1,
-            has_labels=self.read_labels() is not None,
+            has_labels=self._has_labels(),
             sample_columns=self._sample_columns,
             has_row_names=has_row_names(tiles),
         )
@@ -146,6 +156,14 @@ class TilePart:
             return int(self._tiles.column_moments()["nonzero"][self._columns].sum())
         n_rows = shape.n_samples if self._rows is None else self._rows.size
         return (shape.nnz or 0) * n_rows // shape.n_samples
+
+    def _has_labels(self) -> bool:
+        """Return whether a row has a label."""
+        whole, *of_batches = label_counts_of(self._tiles)
+        if whole is None or self._batch is None:
+            return whole is not None and whole.n_labeled > 0
+        own = of_batches[self._tiles.info.facts["batch"]["names"].index(self._batch)]
+        return own is not None and own.n_labeled > 0
 
     def identity_now(self) -> dict[str, Any]:
         """Return the ``info.identity`` of the tiles as they are now."""
@@ -183,27 +201,44 @@ class TilePart:
             for _, block in tiles.aligned_rows(inside, shape.tile_rows, None, chosen):
                 yield first, block if self._columns is None else block[:, self._columns]
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,); None if no row has a label.
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels; None if no row has a label.
 
         These are class names, dtype object, ``None`` where unlabeled, or float64 targets.
         """
-        labels = self._tiles.labels()
-        if labels is None:
+        info = self._tiles.info
+        if not self.info.has_labels:
             return None
-        values = labels.values if self._rows is None else labels.values[self._rows]
-        if labels.task == "regression":
-            return values if not np.isnan(values).all() else None
-        return np.array([*labels.classes, None], dtype=object)[values] if (values >= 0).any() else None
 
-    def read_sample_column(self, name: str) -> np.ndarray | None:
-        """Return a per-sample column, shape (n_samples,), as checked in its source; None if there is none."""
+        def read(rows: slice) -> np.ndarray:
+            labels = self._tiles.labels(rows)
+            assert labels is not None
+            if labels.task == "regression":
+                return labels.values
+            return np.array([*labels.classes, None], dtype=object)[labels.values]
+
+        return StoredColumn(self.info.n_samples, f"{info.source}:labels", "labels", lambda: self._chosen(read))
+
+    def sample_column(self, name: str) -> StoredColumn | None:
+        """Return a per-sample column, as checked in its source; None if there is none."""
         if name not in self._sample_columns:
             return None
-        values = sample_column_of(self._tiles, name)
-        assert values is not None
-        checked = as_checked(name, values, self._tiles.info.facts[name])
-        return checked if self._rows is None else checked[self._rows]
+        info = self._tiles.info
+
+        def read(rows: slice) -> np.ndarray:
+            values = sample_column_of(self._tiles, name, rows)
+            assert values is not None
+            return as_checked(name, values, info.facts[name])
+
+        return StoredColumn(self.info.n_samples, f"{info.source}:{name}", name, lambda: self._chosen(read))
+
+    def _chosen(self, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the values of the chosen rows, some at a time."""
+        for rows in row_blocks(self._tiles.shape.n_samples, ROWS_AT_ONCE):
+            if self._rows is None:
+                yield read(rows)
+            elif (own := self._rows[slice(*np.searchsorted(self._rows, [rows.start, rows.stop]))]).size:
+                yield read(rows)[own - rows.start]
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return an iterator over the row names, UTF-8 in a dtype ``S``, some at a time; None if rows have no names."""

@@ -106,7 +106,9 @@ def spread_rows(n_rows: int, count: int) -> np.ndarray:
 
     Both numbers alone determine them.
     """
-    starts = np.arange(count + 1, dtype=np.int64) * n_rows // max(count, 1)
+    number = np.arange(count + 1, dtype=np.int64)
+    length, left = divmod(n_rows, max(count, 1))
+    starts = number * length + number * left // max(count, 1)  # number * n_rows could exceed an int64
     generator = np.random.default_rng(n_rows)
     return starts[:-1] + np.floor(generator.random(count) * np.diff(starts)).astype(np.int64)
 
@@ -256,11 +258,11 @@ class Tiles:
         """Return the sums of some rows, shape (n_rows,), float64."""
         return self.store.open(layout.ROW_SUMS)[rows]
 
-    def labels(self) -> Labels | None:
-        """Return the labels of all rows, None if the data have none."""
+    def labels(self, rows: slice = slice(None)) -> Labels | None:
+        """Return the labels of some rows, None if the data have none."""
         if self.info.task is None:
             return None
-        return Labels(self.info.task, self.store.open(layout.LABELS)[...], self.info.classes)
+        return Labels(self.info.task, self.store.open(layout.LABELS)[rows], self.info.classes)
 
     def feature_names(self) -> list[str]:
         """Return the feature names; ``x0, x1, ...`` if the source has none."""
@@ -278,13 +280,13 @@ class Tiles:
         if self._matrix is not None:
             return self.rescaled(self._matrix[numbers], scaling)
         bands = [i for i in range(self.shape.n_bands) if _sampled(numbers, self.shape.band(i)).size]
-        parts = [self._sampled_band(i) for i in bands]
+        parts = [self.sampled_band(i) for i in bands]
         if not self.shape.is_sparse:
             return self.rescaled(np.concatenate(parts), scaling)
         return self.rescaled(sp.vstack(parts, format="csr"), scaling)
 
-    def _sampled_band(self, index: int) -> np.ndarray | sp.csr_matrix:
-        """Return the sampled rows of one band that has any."""
+    def sampled_band(self, index: int) -> np.ndarray | sp.csr_matrix:
+        """Return the sampled rows of one band that has any, as stored."""
         if not self.shape.is_sparse:
             return self._filled(self.store.open(layout.SAMPLE.format(index, "values"))[...])
         data, indices, indptr = (
@@ -318,7 +320,7 @@ class Tiles:
         for i in range(self.shape.n_bands) if self._matrix is None else ():
             own, wanted = _sampled(numbers, self.shape.band(i)), _sampled(rows, self.shape.band(i))
             if wanted.size:
-                block = self._sampled_band(i)[np.searchsorted(own, wanted)]
+                block = self.sampled_band(i)[np.searchsorted(own, wanted)]
                 parts.append(self._columns_of(block, columns, scaling))
         if self._matrix is not None:
             parts.append(self._columns_of(self._matrix[rows], columns, scaling))

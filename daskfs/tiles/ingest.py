@@ -21,40 +21,48 @@ from daskfs.kernels.missing import observe
 from daskfs.kernels.scaling import median_sum, row_norms, row_sums
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, first_equal
 from daskfs.kernels.statistics.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
+from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
-from daskfs.sources.labels import encode_labels
+from daskfs.sources.columns import ROWS_AT_ONCE
+from daskfs.sources.labels import LabelEncoding
+from daskfs.sources.multifile import PartSizes
+from daskfs.sources.sample_columns import MOST_GROUPS
 from daskfs.sources.state import as_planned
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels, put_sample_column
+from daskfs.store.context import Context, put_label_counts, put_label_parts, put_labels, put_sample_column
 from daskfs.store.row_names import STRETCH_BYTES, put_row_names
 from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
-from daskfs.store.tiles import Shape, TileInfo, sparse_chunk, write_sample
+from daskfs.store.tiles import Shape, TileInfo, Tiles, sparse_chunk, write_sample
 from daskfs.store.value_checks import LISTED, check_finite
 from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, conversion_cost, tile_cost
 
+SUMS_AT_ONCE = 2**20
+"""Row sums in one block of a pass."""
 REMEDY = ", or set data.missing to mean or pairwise where they are missing"
 NAME_BYTES = 400
 """Bytes of a feature name as read from a source, as text, and as JSON."""
 LABEL_BYTES = 60
 """Bytes of a label as read from a source, encoded, and stored."""
+GROUP_BYTES = 260
+"""Bytes of the name of a group, its number, and the number of its rows."""
 SAMPLE_COLUMN_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 """Bytes per row while a per-sample column is read: groups as text shared by a few rows, times as distinct text."""
 ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
 @lru_cache(maxsize=4)
-def _opened(spec: SourceSpec, fingerprint: str) -> Source:
+def _opened(spec: SourceSpec, fingerprint: str, known: PartSizes | None) -> Source:
     del fingerprint  # part of the cache key: the data behind a name may change
-    return open_part_or_source(spec)
+    return open_part_or_source(spec, known)
 
 
 @contextmanager
-def planned_source(parameters: Mapping[str, Any]) -> Iterator[Source]:
-    """Open the source of a stage, cached per process and state of the data.
+def planned_source(parameters: Mapping[str, Any], rows: slice | None = None) -> Iterator[Source]:
+    """Open the source of a stage, cached per process and state of the data, to read some rows; None for all.
 
     Raises
     ------
@@ -62,8 +70,10 @@ def planned_source(parameters: Mapping[str, Any]) -> Iterator[Source]:
         If that state is not the planned one, or changes before the end of the block.
     """
     spec = spec_from(parameters["source"])
-    source = _opened(spec, str(parameters["fingerprint"]))
-    with as_planned(spec, source, parameters["state"]):
+    sizes = parameters.get("part_sizes")
+    known = None if sizes is None else PartSizes(tuple(sizes[0]), sizes[1])
+    source = _opened(spec, str(parameters["fingerprint"]), known)
+    with as_planned(spec, source, parameters["state"], rows):
         yield source
 
 
@@ -96,8 +106,10 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     If values may be missing, compute only the statistics for the column means.
     """
     shape = Shape(**parameters["shape"])
+    if (facts := _kept(context.store, shape, parameters, unit)) is not None:
+        return facts
     band = shape.band(unit)
-    with planned_source(parameters) as source:
+    with planned_source(parameters, band) as source:
         block = source.read_rows(band.start, band.stop)
     origin, may_miss = parameters["source"]["source"], parameters["source"]["missing"] != "refuse"
     check_finite(block, band.start, source.info.feature_names, origin, may_miss=may_miss, remedy=REMEDY)
@@ -112,6 +124,32 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         take_facts(context.store, shape, unit, block)
     size = block.data.nbytes + block.indices.nbytes if is_sparse(block) else block.nbytes
     return {"source_bytes": int(size)}
+
+
+def _kept(store: Store, shape: Shape, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+    """Keep the outputs of a band that was ingested before rows were appended, and return its facts.
+
+    Only the sample is drawn again, since it depends on the number of rows. None if the band is to be ingested: its
+    outputs are lost, or X is used in place and has other values than it had.
+    """
+    kept = parameters.get("kept")
+    if kept is None or unit >= kept["n_bands"]:
+        return None
+    record = store.ledger.found(INGEST_STAGE.name, unit, kept["fingerprints"])
+    if record is None:
+        return None
+    band = shape.band(unit)
+    if parameters["write_x"]:
+        info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"])
+        block = Tiles(store, info).read_rows(band)
+    else:
+        with planned_source(parameters, band) as source:
+            block = source.read_rows(band.start, band.stop)
+        if not np.array_equal(store.open(layout.HASHES)[unit : unit + 1][0], column_hashes(block, band.start)):
+            return None
+    store.keep_outputs(record, but=layout.SAMPLE.partition("/")[0])
+    write_sample(store, shape, unit, block)
+    return dict(record["facts"])
 
 
 def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
@@ -151,19 +189,22 @@ def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.c
 
 
 def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Read, check and store labels, per-sample columns, feature and row names, before any costly stage."""
+    """Read, check and store labels, per-sample columns, feature and row names."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
     with planned_source(parameters) as source:
         if source.info.feature_names is not None:
             _check_names(source.info.feature_names)
             store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
-        raw = source.read_labels()
-        unlabeled = parameters["source"]["unlabeled"]
-        labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"], unlabeled)
-        put_labels(store, labels)
+        labels = source.labels_column()
+        if labels is None:
+            put_labels(store, None)
+        else:
+            found = LabelEncoding(labels.parts, parameters["task"], parameters["source"]["unlabeled"])
+            put_label_parts(store, found.task, found.classes, found.parts(), shape.n_samples)
         for name in SAMPLE_COLUMNS:
-            put_sample_column(store, name, source.read_sample_column(name))
+            put_sample_column(store, source.sample_column(name))
+        put_label_counts(store, shape.n_samples)
         if source.info.has_row_names:
             put_row_names(store, source, shape.n_samples)
     return {}
@@ -201,7 +242,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             "n_labeled": labels["n_labeled"],
             "unlabeled": parameters["source"]["unlabeled"],
             "missing": _missing(store, parameters),
-            "median_sum": median_sum(store.open(layout.ROW_SUMS)[...]),
+            "median_sum": median_sum(lambda: _row_sums(store, shape)),
             "named": bool(parameters["named"]),
             "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters["row_names"] else None,
             **{name: _described(store, parameters, name) for name in SAMPLE_COLUMNS},
@@ -210,6 +251,13 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     )
     store.write_json(layout.TILES_JSON, dataclasses.asdict(info))
     return {}
+
+
+def _row_sums(store: Store, shape: Shape) -> Iterator[np.ndarray]:
+    """Yield the sums of all rows, whole chunks at a time, shapes (n_rows,), float64."""
+    sums = store.open(layout.ROW_SUMS)
+    height = max(1, SUMS_AT_ONCE // shape.tile_rows) * shape.tile_rows
+    return (sums[rows] for rows in row_blocks(shape.n_samples, height))
 
 
 def _missing(store: Store, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -259,11 +307,14 @@ def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
 
 def labels_cost(shape: Shape, sample_columns: Iterable[str], *, row_names: bool) -> Cost:
     """Return the memory cost of the "labels" unit; `sample_columns` names the per-sample columns that exist."""
+    names, n_rows = tuple(sample_columns), min(ROWS_AT_ONCE, shape.n_samples)
+    n_groups = min(MOST_GROUPS, shape.n_samples) if "groups" in names else 0
     return (
         PROCESS,
         Objects("names of features", shape.n_features, NAME_BYTES),
-        Objects("labels", shape.n_samples, LABEL_BYTES),
-        *(Objects(f"{name} of rows", shape.n_samples, SAMPLE_COLUMN_BYTES[name]) for name in sample_columns),
+        Objects("labels of some rows", n_rows, LABEL_BYTES),
+        *(Objects(f"{name} of some rows", n_rows, SAMPLE_COLUMN_BYTES[name]) for name in names),
+        *((Objects("names of groups, with their numbers and sizes", n_groups, GROUP_BYTES),) if n_groups else ()),
         *((ROW_NAMES,) if row_names else ()),
     )
 
@@ -296,8 +347,8 @@ def _source_cost(shape: Shape, n_rows: int) -> Cost:
 
 
 def columns_cost(shape: Shape) -> Cost:
-    """Return the memory cost of the "columns" unit: moments, hashes, and row sums."""
-    n_samples, n_features = shape.n_samples, shape.n_features
+    """Return the memory cost of the "columns" unit: moments, hashes, and some row sums."""
+    n_features, block = shape.n_features, min(max(SUMS_AT_ONCE, shape.tile_rows), shape.n_samples)
     tables = 8, len(layout.PARTIAL_ROWS), n_features
     return (
         PROCESS,
@@ -306,8 +357,9 @@ def columns_cost(shape: Shape) -> Cost:
         Array("hashes of columns, as they add up and in order", (4, N_HASHES, n_features), "uint64"),
         Array("the first equal columns", (n_features,), "int64"),
         Array("marks of columns", (4, n_features), "bool"),
-        Array("sums of rows, as they are read, and of which the median is taken", (7, n_samples)),
-        Array("marks of rows", (4, n_samples), "bool"),
+        Array("sums of some rows, as they are read, positive, and their digits", (8, block)),
+        Array("counts of digits, of all blocks and of one, and their sums", (3, 2**DIGIT_BITS), "int64"),
+        Array("sums around the median, apart, as one and in order", (3, min(HELD_VALUES + block, shape.n_samples))),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.column_hash import N_HASHES
+from daskfs.kernels.statistics.streaming_median import HELD_VALUES, MEDIAN_PASSES
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import WORD
 from daskfs.stages.stage import Stage, stages_from, with_fingerprints
@@ -24,7 +25,10 @@ STORED_NAME_BYTES = 32
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Plan for the tiles of X: stages that fill a tile store, none if it is complete."""
+    """Plan for the tiles of X: stages that fill a tile store, none if it is complete.
+
+    After rows were appended, `base` is :func:`base_of` the tiles before, and `n_kept` the number of bands kept of them.
+    """
 
     url: str
     shape: Shape
@@ -41,6 +45,8 @@ class TilePlan:
     n_labeled: int | None = None
     note: str | None = None
     missing: str = "refuse"
+    base: Mapping[str, Any] | None = None
+    n_kept: int = 0
 
     @property
     def is_pairwise(self) -> bool:
@@ -55,6 +61,17 @@ class TilePlan:
     def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
         """Rebuild the plan from JSON."""
         return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": stages_from(raw["stages"])})
+
+
+def base_of(begun: TilePlan, *, is_finished: bool) -> dict[str, Any]:
+    """Return what tiles with more rows are planned from: the last finished ones, and fingerprints of valid bands.
+
+    JSON-able: the parameters of their stages, and the fingerprints of "ingest" stages that ingested their rows.
+    """
+    ingest = next(stage for stage in begun.stages if stage.is_of(INGEST_STAGE))
+    if begun.base is None or is_finished or not begun.n_kept:
+        return {"parameters": dict(ingest.parameters), "fingerprints": [ingest.fingerprint]}
+    return {**begun.base, "fingerprints": [*begun.base["fingerprints"], ingest.fingerprint]}
 
 
 def plan_ingest(
@@ -85,17 +102,21 @@ def plan_ingest(
         + (_observed_bytes(shape) if filling else _facts_bytes(shape))
         + sample_rows(shape).size * row_bytes(shape),
     )
+    passes = 1 if shape.n_samples <= HELD_VALUES else MEDIAN_PASSES
     columns = Stage.of(
         COLUMNS_STAGE,
         "columns",
         1,
         parameters,
         COLUMNS_STAGE.cost(shape),
-        bytes_read=_moments_bytes(shape) + WORD * shape.n_samples + (fill_bytes(shape) if filling else 0),
+        bytes_read=_moments_bytes(shape) + passes * WORD * shape.n_samples + (fill_bytes(shape) if filling else 0),
         bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal column of each
     )
-    stages = (_plan_labels(shape, parameters), ingest, *filling, columns)
-    return with_fingerprints(stages, str(parameters["fingerprint"]))
+    labels = _plan_labels(shape, parameters)
+    if parameters["source"].get("weights") is not None:  # which all sums of columns take into account
+        return with_fingerprints((labels, ingest, *filling, columns), str(parameters["fingerprint"]))
+    beside = dataclasses.replace(labels, begins_with=ingest.name)
+    return with_fingerprints((ingest, *filling, beside, columns), str(parameters["fingerprint"]))
 
 
 def _plan_labels(shape: Shape, parameters: Mapping[str, Any]) -> Stage:

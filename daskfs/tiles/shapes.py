@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from daskfs.errors import InputError
 from daskfs.kernels.statistics.moments import ROW_BLOCK
+from daskfs.sources.checks import MOST_FEATURES
 from daskfs.stages.cost import HALF_WORD, PROCESS_BYTES, USABLE, WORD, Array, Cost, Held, MiB, Objects, total
 from daskfs.store.tiles import Shape, sparse_chunk
 
+MOST_ROWS = 2**40
+"""More than memory allows: a unit that scores a column holds tens of bytes a row."""
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
 SLAB_BYTES = 256 * MiB
@@ -54,7 +58,15 @@ def plan_shape(
     Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. A large X has at
     least eight of each, for parallelism. If possible, a band has at least the number of rows that the source reads at
     once (`row_multiple`); otherwise the source would read them again for each band.
+
+    Raises
+    ------
+    InputError
+        If there are too many rows or columns for the numbers that daskfs stores.
     """
+    if n_samples > MOST_ROWS or n_features > MOST_FEATURES:
+        msg = f"X has {n_samples} rows and {n_features} columns: there may be up to {MOST_ROWS} and {MOST_FEATURES}."
+        raise InputError(msg)
     itemsize = np.dtype(dtype).itemsize
     budget = slab_budget(memory_limit)
     if nnz is not None:

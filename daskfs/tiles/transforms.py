@@ -152,9 +152,7 @@ def transform_columns_cost(n_features: int) -> Cost:
     return PROCESS, Array("moments of bands, and of subtrees that wait for their neighbors", tables)
 
 
-TRANSFORM_STAGE = StageKind(
-    "transform", __name__, take_statistics, transform_cost, arrays=create_transforms, reads_weights=True
-)
+TRANSFORM_STAGE = StageKind("transform", __name__, take_statistics, transform_cost, arrays=create_transforms)
 TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statistics, transform_columns_cost)
 
 
