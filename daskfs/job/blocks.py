@@ -149,6 +149,20 @@ class DataBlock(Block):
             "RLSR, DSSFS, SSUFS, SVMRFE and select.redundancy."
         ),
     )
+    max_samples: PositiveInt | None = Field(
+        None,
+        description=(
+            "Use at most so many rows, in eight stretches that are spread over the source: for a first look at data "
+            "that take long. None: all of them."
+        ),
+    )
+    append: bool = Field(
+        default=False,
+        description=(
+            "Whether rows may have been added at the end of the source since the run in output.path: files of a "
+            "directory, or rows of a Zarr array. Tiles of the rows before are kept, and rankings made again."
+        ),
+    )
     image_shape: tuple[PositiveInt, PositiveInt] | None = Field(
         None, description="Rows and columns of the images whose pixels the features are: scores are shown as images."
     )
@@ -163,6 +177,13 @@ class DataBlock(Block):
             "numbers, else by position. Names that are ascending or descending numbers are drawn without it."
         ),
     )
+
+    @model_validator(mode="after")
+    def _append_to_all_rows(self) -> DataBlock:
+        if self.append and self.max_samples is not None:
+            msg = "append keeps the rows before, and max_samples takes others of more rows: leave one of them out"
+            raise ValueError(msg)
+        return self
 
     @field_validator("times")
     @classmethod

@@ -163,7 +163,7 @@ class Job(Block):
 
     def identity(self) -> dict[str, Any]:
         """Return the keys that decide the results: no cluster, dask, storage and output, and nothing of the report."""
-        shown = {"data": {"feature_axis"}}
+        shown = {"data": {"feature_axis", "append"}}
         found = self.model_dump(
             mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True, **shown}
         )

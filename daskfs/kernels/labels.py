@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,3 +44,87 @@ class Labels:
             return self
         missing = -1 if self.task == "classification" else np.nan
         return replace(self, values=np.where(weights > 0, self.values, missing).astype(self.values.dtype, copy=False))
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Facts about labels that checks and reports need instead of the labels.
+
+    Attributes
+    ----------
+    n_samples, n_labeled, n_counted
+        Number of rows, of labeled rows, and of those among these whose weight is above 0.
+    is_varied
+        Whether the labels of the last differ.
+    by_class
+        Number of labeled rows of each class; empty for targets.
+    target
+        Minimum, maximum and mean of the known targets; None for classes, and if no target is known.
+    """
+
+    task: Task
+    classes: tuple[str, ...]
+    n_samples: int
+    n_labeled: int
+    n_counted: int
+    is_varied: bool
+    by_class: tuple[int, ...]
+    target: tuple[float, float, float] | None
+
+    @classmethod
+    def of(cls, labels: Labels, weights: np.ndarray | None = None) -> LabelCounts:
+        """Count labels; `weights`, shape (n_samples,), float64, or None if every row counts for one."""
+        counter = LabelCounter(labels.task, labels.classes)
+        counter.add(labels.values, weights)
+        return counter.counts()
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> LabelCounts:
+        """Rebuild counts from the JSON of their :func:`dataclasses.asdict`."""
+        named: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in raw.items()}
+        return cls(**named)
+
+
+class LabelCounter:
+    """Counts labels, some rows at a time."""
+
+    def __init__(self, task: Task, classes: tuple[str, ...]) -> None:
+        self._task, self._classes = task, classes
+        self._n_samples = self._n_labeled = self._n_counted = 0
+        self._by_class = np.zeros(len(classes), dtype=np.int64)
+        self._ends, self._counted_ends, self._total = (np.inf, -np.inf), (np.inf, -np.inf), 0.0
+
+    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
+        """Count the labels of some rows, shape (n_rows,), with their weights."""
+        is_labeled = Labels(self._task, values).is_labeled
+        known = values[is_labeled]
+        counted = known if weights is None else values[is_labeled & (weights > 0)]
+        self._n_samples += values.size
+        self._n_labeled += known.size
+        self._n_counted += counted.size
+        self._counted_ends = _wider(self._counted_ends, counted)
+        if self._classes:
+            self._by_class += np.bincount(known, minlength=self._by_class.size)
+        else:
+            self._ends = _wider(self._ends, known)
+            self._total += float(known.sum())
+
+    def counts(self) -> LabelCounts:
+        """Return the counts of all rows so far."""
+        has_target = self._task == "regression" and self._n_labeled
+        return LabelCounts(
+            self._task,
+            self._classes,
+            self._n_samples,
+            self._n_labeled,
+            self._n_counted,
+            self._counted_ends[0] < self._counted_ends[1],
+            tuple(self._by_class.tolist()),
+            (*self._ends, self._total / self._n_labeled) if has_target else None,
+        )
+
+
+def _wider(ends: tuple[float, float], values: np.ndarray) -> tuple[float, float]:
+    if not values.size:
+        return ends
+    return min(ends[0], float(values.min())), max(ends[1], float(values.max()))

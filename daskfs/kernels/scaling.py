@@ -13,7 +13,7 @@ block: :func:`chain_of` gives the steps before it, and :func:`components_of` its
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -24,6 +24,7 @@ import scipy.sparse as sp
 from daskfs.errors import nearest
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
+from daskfs.kernels.statistics.streaming_median import streamed_median
 
 Scaling: TypeAlias = str
 """A scaling chain, as :func:`scaling_text` spells it."""
@@ -298,10 +299,13 @@ def _without_missing(X: sp.csr_matrix) -> sp.csr_matrix:
     return X
 
 
-def median_sum(sums: np.ndarray) -> float:
-    """Return the median of the positive row sums, as in scanpy's normalize_total; 1 if none is positive."""
-    positive = sums[sums > 0]
-    return float(np.median(positive, overwrite_input=True)) if positive.size else 1.0
+def median_sum(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
+    """Return the median of the positive row sums, as in scanpy's normalize_total; 1 if none is positive.
+
+    `blocks` starts a pass over the sums: arrays of shape (n_rows,), float64.
+    """
+    median = streamed_median(lambda: (sums[sums > 0] for sums in blocks()))
+    return 1.0 if np.isnan(median) else median
 
 
 def row_factors(sums: np.ndarray, target: float) -> np.ndarray:

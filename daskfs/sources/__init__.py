@@ -10,7 +10,7 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
-from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern, table_ending
+from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
 from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
@@ -32,13 +32,15 @@ SUPPORTED = (
 )
 
 
-def open_source(spec: SourceSpec) -> Source:
+def open_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
     """Open the data that `spec` names.
 
     Parameters
     ----------
     spec
         ``spec.source`` begins with ``sklearn:`` or ``synthetic:``, or is a path or URL whose ending gives the format.
+    known
+        Sizes of the parts of a directory or pattern, in this state; None to open all of them.
 
     Raises
     ------
@@ -57,15 +59,15 @@ def open_source(spec: SourceSpec) -> Source:
         return SyntheticSource(spec)
     path = as_path(spec.source)
     try:
-        return _open_path(spec, path)
+        return _open_path(spec, path, known)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _open_path(spec: SourceSpec, path: StoragePath) -> Source:
+def _open_path(spec: SourceSpec, path: StoragePath, known: PartSizes | None) -> Source:
     is_file = path.is_file()
     if not is_file and path.is_dir():
-        return _open_directory(spec, path)
+        return _open_directory(spec, path, known)
     if not is_file and not path.exists():
         if not is_pattern(path):
             msg = f"{path} does not exist."
@@ -75,7 +77,7 @@ def _open_path(spec: SourceSpec, path: StoragePath) -> Source:
             raise InputError(msg)
         from daskfs.sources.tables import TableSource
 
-        return TableSource(spec, path, parts)
+        return TableSource(spec, path, parts, known)
     if not is_file:
         msg = f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times."
         raise InputError(msg)
@@ -95,7 +97,7 @@ def _open_file(spec: SourceSpec, path: StoragePath, suffix: str) -> Source:
     return reader(spec, path)
 
 
-def _open_directory(spec: SourceSpec, path: StoragePath) -> Source:
+def _open_directory(spec: SourceSpec, path: StoragePath, known: PartSizes | None) -> Source:
     from daskfs.sources.zarr_array import read_metadata
 
     if read_metadata(path) is not None:
@@ -105,7 +107,7 @@ def _open_directory(spec: SourceSpec, path: StoragePath) -> Source:
     if (parts := find_parts(path)) is not None:
         from daskfs.sources.tables import TableSource
 
-        return TableSource(spec, path, parts)
+        return TableSource(spec, path, parts, known)
     msg = (
         f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array, and has no "
         f"{', '.join(TABLE_ENDINGS)} files. Supported: {SUPPORTED}."

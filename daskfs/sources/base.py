@@ -64,6 +64,8 @@ class SourceSpec:
         The label of unlabeled rows, as for :func:`daskfs.sources.labels.encode_labels`.
     delimiter, decimal
         Of a table of text: the character between cells, and a decimal point or comma. ``None``: found in the table.
+    max_samples
+        Number of rows that are used at most, see :class:`daskfs.sources.some_rows.SomeRows`. ``None``: all.
     columns
         For a tile store: the columns that are features, as written by :mod:`daskfs.store.subset`, never by users.
     """
@@ -86,10 +88,11 @@ class SourceSpec:
     unlabeled: str = "auto"
     delimiter: str | None = None
     decimal: str | None = None
+    max_samples: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON; those that earlier versions had not are left out unless they are set."""
-        new = [name for name in ("delimiter", "decimal") if getattr(self, name) is None]
+        new = [name for name in ("delimiter", "decimal", "max_samples") if getattr(self, name) is None]
         return {key: value for key, value in asdict(self).items() if key not in new}
 
 
@@ -137,6 +140,14 @@ class Source(Protocol):
         Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
         format around them (a row group, a chunk).
         """
+        ...
+
+    def labels_column(self) -> Any:
+        """Return the labels, a :class:`daskfs.sources.stored_column.StoredColumn`, or None if there are none."""
+        ...
+
+    def sample_column(self, name: str) -> Any:
+        """Return the per-sample column of a key in :data:`SAMPLE_COLUMNS` likewise, or None."""
         ...
 
     def read_labels(self) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,6 @@ class BundledSource(LabeledSource):
         check_range(start, stop, self.info.n_samples)
         return self._X[start:stop].astype(self.info.dtype)
 
-    def _read_column(self, name: str) -> np.ndarray:
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
         del name
-        return self._target
+        yield self._target

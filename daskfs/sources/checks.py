@@ -15,6 +15,8 @@ from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
 
+MOST_FEATURES = 2**31 - 1
+"""Sparse rows have column numbers of 32 bits."""
 LISTED_NAMES = 20
 ENCODE = "encode categories as numbers (scikit-learn's OneHotEncoder or OrdinalEncoder)"
 
@@ -76,7 +78,13 @@ def check_label_column(values: Any, n_samples: int, where: str | None = None, wh
 
     :class:`InputError` for another shape, or for a dtype that `what` cannot have, names `where`.
     """
-    values = np.asarray(values)
+    values = check_values(np.asarray(values), where, what)
+    check_length(len(values), n_samples, where, what)
+    return values
+
+
+def check_values(values: np.ndarray, where: str | None = None, what: str = "labels") -> np.ndarray:
+    """Return some of the values that :func:`check_label_column` checks; their number is not checked."""
     name = where or "y"
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -88,11 +96,15 @@ def check_label_column(values: Any, n_samples: int, where: str | None = None, wh
         kinds = "numbers, text or dates" if dated else "numbers or text"
         msg = f"{name} has dtype {values.dtype}; {what} must be {kinds}."
         raise InputError(msg)
-    if len(values) != n_samples:
-        origin = f" ({what} from {where})" if where else ""
-        msg = f"{what} have {len(values)} values, X has {n_samples} rows{origin}."
-        raise InputError(msg)
     return values
+
+
+def check_length(n_values: int, n_samples: int, where: str | None = None, what: str = "labels") -> None:
+    """Raise :class:`InputError` unless there is one value for each row of X."""
+    if n_values != n_samples:
+        origin = f" ({what} from {where})" if where else ""
+        msg = f"{what} have {n_values} values, X has {n_samples} rows{origin}."
+        raise InputError(msg)
 
 
 def shorten_names(names: Sequence[str]) -> str:

@@ -2,36 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.statistics.moments import row_blocks
 
 TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+ROWS_AT_ONCE = 2**20
+"""Rows per block, and most rows of a column that is read only once."""
 MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
 
 
-def text_to_labels(column: Any) -> np.ndarray:
-    """Convert a chunked Arrow column of text to int64, else to float64, else to text, shape (n,).
+class TextColumn:
+    """A column of text, read as int64, else as float64, else as text.
 
-    Missing values become NaN among floats, and otherwise ``None`` in an object vector.
+    Parameters
+    ----------
+    read
+        Starts a pass over the column: Arrow arrays of text. The first pass finds out what all cells are.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
-    trimmed = pc.utf8_trim_whitespace(column)
-    if trimmed.null_count == len(trimmed):
-        return np.full(len(trimmed), None, dtype=object)
-    try:
-        # Floats first: the integer parser also takes hexadecimal text, which may be a class name.
-        floats = trimmed.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return arrow_to_labels(trimmed, "")
-    try:
-        return arrow_to_labels(trimmed.cast(pa.int64()), "")
-    except pa.ArrowInvalid:
-        return arrow_to_labels(floats, "")
+    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
+        self._read, self._kind, self._few = read, None, list[Any]()
+
+    def __call__(self) -> Iterator[np.ndarray]:
+        """Yield arrays of shape (n,); missing values are NaN among floats, and otherwise ``None`` among objects."""
+        import pyarrow as pa
+
+        if self._kind is None:
+            self._kind = _kind_of_text(self._first_pass())
+        few, self._few = self._few, []
+        for part in few or self._trimmed():
+            is_blank = pa.types.is_null(self._kind)
+            yield np.full(len(part), None, dtype=object) if is_blank else arrow_to_labels(part.cast(self._kind), "")
+
+    def _trimmed(self) -> Iterator[Any]:
+        import pyarrow.compute as pc
+
+        return map(pc.utf8_trim_whitespace, self._read())
+
+    def _first_pass(self) -> Iterator[Any]:
+        """Yield the parts, and keep them if all are few rows."""
+        few, size = list[Any](), 0
+        for part in self._trimmed():
+            size += len(part)
+            few = [*few, part] if size <= ROWS_AT_ONCE else []
+            yield part
+        self._few = few
+
+
+def _kind_of_text(parts: Iterator[Any]) -> Any:
+    """Return the Arrow type of cells of text: null, int64, float64 or string."""
+    import pyarrow as pa
+
+    kind = pa.null()
+    for part in parts:
+        if part.null_count == len(part):
+            continue
+        try:
+            # Floats first: the integer parser also takes hexadecimal text, which may be a class name.
+            part.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return pa.string()
+        try:
+            if kind != pa.float64():
+                part.cast(pa.int64())
+                kind = pa.int64()
+        except pa.ArrowInvalid:
+            kind = pa.float64()
+    return kind
 
 
 def arrow_to_names(column: Any, where: str) -> np.ndarray:
@@ -55,13 +97,15 @@ def arrow_to_names(column: Any, where: str) -> np.ndarray:
 
 
 def arrow_to_labels(column: Any, where: str) -> np.ndarray:
-    """Convert a chunked Arrow column of numbers, booleans, text or dates to a vector, shape (n,).
+    """Convert a (chunked) Arrow array of numbers, booleans, text or dates to a vector, shape (n,).
 
     Rows with equal text share one object. Missing values become NaN among floats, NaT among dates and ``None``
     otherwise. Any other type raises :class:`InputError`.
     """
     import pyarrow as pa
 
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
@@ -80,3 +124,22 @@ def arrow_to_labels(column: Any, where: str) -> np.ndarray:
         encoded = pa.concat_arrays(encoded.chunks)
     values = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
     return np.asarray(values[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+
+
+def in_rows(n_rows: int, read: Callable[[slice], np.ndarray], rows_at_once: int | None = None) -> Iterator[np.ndarray]:
+    """Yield ``read(rows)`` for consecutive slices of up to `rows_at_once` rows, by default 2**20."""
+    return map(read, row_blocks(n_rows, rows_at_once or ROWS_AT_ONCE))
+
+
+def in_blocks(parts: Iterable[np.ndarray], n_rows: int = ROWS_AT_ONCE) -> Iterator[np.ndarray]:
+    """Regroup arrays of shape (n,) and one dtype into arrays of `n_rows` rows; the last one may be shorter."""
+    held, size = list[np.ndarray](), 0
+    for part in parts:
+        while size + len(part) >= n_rows:
+            first, part = part[: n_rows - size], part[n_rows - size :]
+            yield np.concatenate([*held, first])
+            held, size = [], 0
+        held.append(part)
+        size += len(part)
+    if size:
+        yield np.concatenate(held)

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
+from daskfs.kernels.blocks import index_dtype
 from daskfs.sources.csr import Part, SparseParts, canonical
 from daskfs.storage import fill_from
 
@@ -40,8 +41,7 @@ class CscRows(SparseParts):
                 f"{shape[1]} columns and {self.nnz} values need {shape[1] + 1} and as many as values."
             )
             raise InputError(msg)
-        rows = np.dtype(np.int32 if shape[0] < 2**31 else np.int64)
-        columns = np.dtype(np.int32 if shape[1] < 2**31 else np.int64)
+        rows, columns = map(index_dtype, shape)
         self._entry = np.dtype([("row", rows), ("column", columns), ("value", self.dtype)])
         n_buckets = min(max(1, -(-self.nnz * self._entry.itemsize // BUCKET_BYTES)), MOST_BUCKETS, shape[0])
         self.row_multiple = -(-shape[0] // n_buckets)
@@ -73,7 +73,7 @@ class CscRows(SparseParts):
         within = entries["row"] - first
         entries = entries[np.argsort(within.astype(np.min_scalar_type(self.row_multiple)), kind="stable")]
         starts = np.concatenate(([0], np.cumsum(np.bincount(within, minlength=last - first))))
-        kind = np.dtype(np.int32 if max(self.shape[1], len(entries)) < 2**31 else np.int64)
+        kind = index_dtype(max(self.shape[1], len(entries)))
         parts: Any = (np.ascontiguousarray(entries["value"]), entries["column"].astype(kind), starts.astype(kind))
         return canonical(sp.csr_matrix(parts, shape=(last - first, self.shape[1])), self._where)
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
+from daskfs.kernels.blocks import index_dtype
 from daskfs.sources.checks import block_dtype
 from daskfs.sources.hdf5 import Hdf5Array
 from daskfs.sources.npy_file import NpyFile
@@ -91,7 +92,7 @@ class CsrParts(SparseParts):
         indices = self._indices.read(first, last)
         indptr -= first
         self._check_indices(indices, indptr, start)
-        kind = np.dtype(np.int32 if max(self.shape[1], last - first) < 2**31 else np.int64)
+        kind = index_dtype(max(self.shape[1], last - first))
         data = self._data.read(first, last, self.dtype)
         parts: Any = (data, indices.astype(kind, copy=False), indptr.astype(kind, copy=False))
         return canonical(sp.csr_matrix(parts, shape=(stop - start, self.shape[1])), self._where)

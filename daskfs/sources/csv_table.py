@@ -14,7 +14,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
-from daskfs.sources.columns import FALSE_CELLS, MISSING_CELLS, TRUE_CELLS, text_to_labels
+from daskfs.sources.columns import FALSE_CELLS, MISSING_CELLS, TRUE_CELLS
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
@@ -257,23 +257,12 @@ class CsvTable:
                     continue
             yield part
 
-    def read_column(self, column: int) -> Any:
-        """Return one column as a chunked Arrow array of text."""
-        import pyarrow as pa
-
-        chunks = [chunk for part in self.column_parts(column) for chunk in part.chunks]
-        return pa.chunked_array(chunks, type=pa.string())
-
     def column_parts(self, column: int) -> Iterator[Any]:
         """Yield one column as chunked Arrow arrays of text, one for each parsed range."""
         import pyarrow as pa
 
         for first, last, data in self._ranges.overlapping(0, self.n_rows):
             yield self._parse([column], {column: pa.string()}, first, last, data).column(0)
-
-    def read_text_labels(self, column: int) -> np.ndarray:
-        """Return one column, shape (n_rows,), as integers, else as floats, else as text."""
-        return text_to_labels(self.read_column(column))
 
     def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: np.ndarray) -> list[np.ndarray]:
         import pyarrow as pa

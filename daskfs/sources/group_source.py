@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,10 +13,13 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range
+from daskfs.sources.columns import in_rows
+from daskfs.sources.csr import CsrParts
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.matrices import DenseMatrix, Folder, Matrix
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.sources.row_names import in_slices
+from daskfs.sources.row_names import ROWS_AT_ONCE
+from daskfs.sources.zarr_array import ZarrFolder
 from daskfs.storage import StoragePath
 
 
@@ -156,13 +160,33 @@ class MemberSource(LabeledSource):
         """Return the current value of ``info.identity``."""
         return self._contents.folder.identity(self._arrays, self._selection)
 
+    def unchanged_rows(self, planned: Mapping[str, Any], n_rows: int) -> int:
+        """Return how many of the first `n_rows` rows are known to be those of `planned`, an earlier identity.
+
+        Rows whose chunks hold new rows too are not. :class:`InputError` if more than the number of rows changed.
+        """
+        matrix, folder, arrays = self._matrix, self._contents.folder, self._contents.arrays
+        assert isinstance(folder, ZarrFolder)
+        if isinstance(matrix, DenseMatrix):
+            return folder.unchanged(arrays[:1], planned, axis=matrix.row_axis)[0]
+        if not isinstance(matrix, CsrParts):
+            msg = f"{folder.where} is stored by column: rows cannot be added at its end."
+            raise InputError(msg)
+        n_values, n_indices, n_starts = folder.unchanged(arrays[:3], planned)
+        starts = folder.need(arrays[2])
+        ends = range(1, min(n_starts - 1, n_rows) + 1)
+        return bisect_right(ends, min(n_values, n_indices), key=lambda row: int(starts.read(row, row + 1)[0]))
+
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         return self._matrix.read_rows(start, stop)
 
-    def _read_column(self, name: str) -> np.ndarray:
-        return self._contents.rows.read(name)
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        n_samples = self.info.n_samples
+        yield from in_rows(n_samples, lambda rows: self._contents.rows.read(name, rows))
+        if len(self._contents.rows.read(name, slice(n_samples, n_samples + 1))):  # to be refused
+            yield self._contents.rows.read(name, slice(n_samples, None))
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:
-        return in_slices(self.info.n_samples, lambda rows: self._contents.rows.read(name, rows))
+        return in_rows(self.info.n_samples, lambda rows: self._contents.rows.read(name, rows), ROWS_AT_ONCE)

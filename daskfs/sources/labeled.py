@@ -10,13 +10,14 @@ import numpy as np
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.resolve import LabelRef, resolve_column, resolve_sample_columns
 from daskfs.sources.row_names import read_row_names
-from daskfs.sources.sample_columns import COLUMNS
+from daskfs.sources.stored_column import StoredColumn, WholeColumns
 
 
-class LabeledSource:
+class LabeledSource(WholeColumns):
     """Base class of sources: labels, per-sample columns and row names, as the spec names them.
 
-    A source sets `info`, with ``**self.named`` among its values, and reads columns of its own in `_read_column`.
+    A source sets `info`, with ``**self.named`` among its values, and reads columns of its own in
+    `_column_in_parts`.
 
     Parameters
     ----------
@@ -61,28 +62,26 @@ class LabeledSource:
             "has_row_names": self._row_names is not None,
         }
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), or None if there are none."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_labels)
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels, or None if there are none."""
+        return None if self._labels is None else self._labels.column(self.info.n_samples, self._labels_in_parts)
 
-    def read_sample_column(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        ref, n_samples = self._sample_columns.get(name), self.info.n_samples
-        return (
-            None if ref is None else COLUMNS[name].check(ref.read(n_samples, self._read_column), n_samples, ref.origin)
-        )
+    def sample_column(self, name: str) -> StoredColumn | None:
+        """Return a per-sample column, or None if the spec names none."""
+        ref = self._sample_columns.get(name)
+        return None if ref is None else ref.column(self.info.n_samples, self._column_in_parts)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         ref = self._row_names
         return None if ref is None else read_row_names(ref, self.info.n_samples, self._read_names)
 
-    def _read_labels(self, name: str) -> np.ndarray:
-        """Return an own column of labels, shape (n_samples,)."""
-        return self._read_column(name)
+    def _labels_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        """Yield an own column of labels in parts."""
+        return self._column_in_parts(name)
 
-    def _read_column(self, name: str) -> np.ndarray:
-        """Return an own column, shape (n_samples,)."""
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        """Yield an own column in parts, arrays of shape (n_rows,)."""
         raise AssertionError(name)
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:

@@ -44,6 +44,8 @@ class DenseMatrix:
         As of :class:`daskfs.sources.csr.SparseParts`.
     place
         The Zarr array, if its chunks may be read as tiles; else None.
+    row_axis
+        Dimension of the array along the rows of X.
     """
 
     is_sparse = False
@@ -67,7 +69,8 @@ class DenseMatrix:
         is_plain = not transposed and decode is None
         self.place = array if is_plain and isinstance(array, ZarrMember) else None
         chunks = array.chunks or (1, 1)
-        self.row_multiple = max(1, min(chunks[1 if transposed else 0], self.shape[0]))
+        self.row_axis = 1 if transposed else 0
+        self.row_multiple = max(1, min(chunks[self.row_axis], self.shape[0]))
         self._height = max(1, min(chunks[0], rows))
         self.held_bytes = array.held_bytes + READ_BYTES
 

@@ -15,11 +15,12 @@ from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_range, check_shape
 from daskfs.sources.csr import canonical
 from daskfs.sources.sample_columns import check_weights
+from daskfs.sources.stored_column import StoredColumn, WholeColumns
 
 HASHED_ROWS_BYTES = 16 << 20
 
 
-class ArraySource:
+class ArraySource(WholeColumns):
     """An array or CSR matrix as a source.
 
     Parameters
@@ -73,13 +74,17 @@ class ArraySource:
             return np.ascontiguousarray(self._X[start:stop], dtype=self.info.dtype)
         return sp.csr_matrix(self._X[start:stop].astype(self.info.dtype, copy=False))
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,)."""
-        return self._y
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels."""
+        y = self._y
+        return None if y is None else StoredColumn(self.info.n_samples, "y", "labels", lambda: iter([y]))
 
-    def read_sample_column(self, name: str) -> np.ndarray | None:
-        """Return the weights, float64, shape (n_samples,), for "weights"; None for other columns."""
-        return self._weights if name == "weights" else None
+    def sample_column(self, name: str) -> StoredColumn | None:
+        """Return the weights for "weights"; None for other columns."""
+        w = self._weights
+        if name != "weights" or w is None:
+            return None
+        return StoredColumn(self.info.n_samples, name, name, lambda: iter([w]))
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return None, since rows in memory have no names."""

@@ -145,7 +145,7 @@ class MtxSource(LabeledSource):
             if self._transposed:
                 rows, columns = columns, rows
             wanted = (rows >= start) & (rows < stop)
-            # int32 suffices for the rows of a band, and for the features, whose number in tiles is an int32
+            # int32 suffices for the rows of a band, and for features (MOST_FEATURES)
             yield (rows[wanted] - start).astype(np.int32), columns[wanted].astype(np.int32), values[wanted]
 
 

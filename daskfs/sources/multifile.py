@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import shorten_names
 from daskfs.sources.unpacked import GZIP
-from daskfs.storage import ObjectPath, StoragePath, as_path
+from daskfs.storage import ObjectPath, StoragePath, as_path, map_concurrent
 
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 TABLE_ENDINGS = (".parquet", ".pq", *TEXT_ENDINGS)
@@ -21,6 +22,21 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 KIND = "parts"
 _MAGIC = frozenset("*?[")
 _ALIKE = {".pq": ".parquet"}
+
+
+class PartSizes(NamedTuple):
+    """Sizes of the parts of a table, with which a process opens only those that it reads.
+
+    Parameters
+    ----------
+    n_rows
+        Number of rows of each part that is not an empty file.
+    dtype
+        Name of the dtype of blocks.
+    """
+
+    n_rows: tuple[int, ...]
+    dtype: str
 
 
 @dataclass(frozen=True)
@@ -45,12 +61,21 @@ class FileParts:
             digest.update(f"{path}\0{size}\0{mtime_ns}\n".encode("utf-8", "surrogatepass"))
         return {"kind": KIND, "path": self.where, "n_parts": len(self.states), "digest": digest.hexdigest()}
 
+    def first(self, n_parts: int) -> FileParts:
+        """Return the first parts."""
+        return FileParts(self.where, dict(itertools.islice(self.states.items(), n_parts)))
+
     def changed_part(self) -> str | None:
         """Return the first file that was changed, removed or added, or None."""
         found = find_parts(as_path(self.where))
         now = {} if found is None else found.states
         changed = (path for path in [*self.states, *now] if self.states.get(path) != now.get(path))
         return next((str(path) for path in changed), None)
+
+    def changed_file(self, files: Sequence[StoragePath]) -> str | None:
+        """Return the first of some parts that was changed or removed, or None; others are not looked at."""
+        found = map_concurrent(files[0], _state_now, files)
+        return next((str(file) for file, state in zip(files, found, strict=True) if state != self.states[file]), None)
 
 
 def is_pattern(path: StoragePath) -> bool:
@@ -145,9 +170,16 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _state(file: Path) -> tuple[int, int]:
+def _state(file: StoragePath) -> tuple[int, int]:
     status = file.stat()
     return status.st_size, status.st_mtime_ns
+
+
+def _state_now(file: StoragePath) -> tuple[int, int] | None:
+    try:
+        return _state(file)
+    except FileNotFoundError:
+        return None
 
 
 def _natural(file: StoragePath) -> tuple[list[str | int], str]:

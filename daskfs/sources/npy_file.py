@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
+from daskfs.sources.columns import in_rows
 from daskfs.storage import Fill, StoragePath, open_ranges
 from daskfs.storage.npy_header import read_header
 
@@ -117,6 +118,12 @@ class NpyFile:
         with self._location.reading() as fill:
             self._fill_by_rows(fill, 0, out)
         return out
+
+    def in_parts(self) -> Iterator[np.ndarray]:
+        """Yield the whole array as :meth:`read_all` returns it, some rows at a time."""
+        if not self.shape:
+            return iter([self.read_all()])
+        return in_rows(self.shape[0], lambda rows: self.read(rows.start, rows.stop))
 
     def _fill_by_rows(self, fill: Fill, start: int, out: np.ndarray) -> None:
         flat = out.reshape(-1)

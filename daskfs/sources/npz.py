@@ -44,7 +44,7 @@ class NpzSource(LabeledSource):
             dtype=block_dtype(matrix.dtype, f"{path}:{member}"),
             is_sparse=matrix.is_sparse,
             feature_names=resolve_feature_names(
-                spec, n_features, members=self._npz.members, read_member=self._read_column
+                spec, n_features, members=self._npz.members, read_member=lambda name: self._npz.open(name).read_all()
             ),
             identity=file_identity("npz", path, array=member),
             nnz=matrix.nnz,
@@ -73,8 +73,8 @@ class NpzSource(LabeledSource):
             return self._matrix.read(start, stop, self.info.dtype)
         return self._matrix.read_rows(start, stop)
 
-    def _read_column(self, name: str) -> np.ndarray:
-        return self._npz.open(name).read_all()
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        return self._npz.open(name).in_parts()
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:
         return parts_of_array(self._npz.open(name))

@@ -126,14 +126,10 @@ class ParquetTable:
         for _, columns in self._batches(range(len(self.columns)), 0, self.n_rows, rows):
             yield columns
 
-    def read_column(self, column: int) -> Any:
-        """Return one column as a chunked Arrow array."""
-        import pyarrow as pa
-
+    def column_type(self, column: int) -> Any:
+        """Return the Arrow type of a column."""
         with self._open() as file:
-            kind = file.schema_arrow.field(column).type
-        chunks = list(self.column_parts(column))
-        return pa.chunked_array(chunks, type=None if chunks else kind)
+            return file.schema_arrow.field(column).type
 
     def column_parts(self, column: int) -> Iterator[Any]:
         """Yield one column as Arrow arrays, one for each batch of rows."""

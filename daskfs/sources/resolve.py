@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
-from daskfs.sources.checks import check_label_column, shorten_names, split_reference, unknown_name
-from daskfs.sources.labels import read_labels_file
+from daskfs.sources.checks import shorten_names, split_reference, unknown_name
+from daskfs.sources.label_files import parts_of_file
+from daskfs.sources.stored_column import StoredColumn
 from daskfs.storage import SCHEMES, StoragePath, is_url
 
 NON_NUMERIC = "non-numeric"
@@ -34,11 +36,10 @@ class LabelRef:
         """Name in messages."""
         return f"{self.where}:{self.name}" if self.inside else self.name
 
-    def read(self, n_samples: int, read_member: MemberReader) -> np.ndarray:
-        """Return the values as stored, shape (n_samples,); `read_member` reads a column or member of the source."""
-        if not self.inside:
-            return read_labels_file(self.name, n_samples, self.what)
-        return check_label_column(read_member(self.name), n_samples, self.origin, self.what)
+    def column(self, n_samples: int, read_member: Callable[[str], Iterator[np.ndarray]]) -> StoredColumn:
+        """Return the column as stored; `read_member` yields a column or member of the source in parts."""
+        read = partial(read_member, self.name) if self.inside else parts_of_file(self.name, n_samples, self.what)
+        return StoredColumn(n_samples, self.origin, self.what, read)
 
 
 def resolve_column(

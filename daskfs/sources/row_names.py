@@ -10,6 +10,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import shorten_names, split_reference
+from daskfs.sources.columns import in_rows
 from daskfs.sources.resolve import LabelRef
 from daskfs.storage import StoragePath
 
@@ -42,12 +43,6 @@ def read_row_names(ref: LabelRef, n_samples: int, parts_of: PartReader) -> Itera
     """
     parts = parts_of(ref.name) if ref.inside else _parts_of_file(ref.name)
     return _counted(_encoded(parts, ref.origin), n_samples, ref.origin)
-
-
-def in_slices(n_rows: int, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield ``read(rows)`` for consecutive slices of up to 32,768 rows."""
-    for start in range(0, n_rows, ROWS_AT_ONCE):
-        yield read(slice(start, min(start + ROWS_AT_ONCE, n_rows)))
 
 
 def in_stretches(parts: Iterable[Iterable[bytes]]) -> Iterator[np.ndarray]:
@@ -164,7 +159,8 @@ def _parts_of_array(path: StoragePath, member: str | None) -> Iterator[np.ndarra
 
 def parts_of_array(array: Any) -> Iterator[np.ndarray]:
     """Yield the rows of an array in an ``.npy`` or ``.npz`` file, up to 32,768 at a time, in its dtype."""
-    return in_slices(array.shape[0] if array.shape else 0, lambda rows: array.read(rows.start, rows.stop))
+    n_rows = array.shape[0] if array.shape else 0
+    return in_rows(n_rows, lambda rows: array.read(rows.start, rows.stop), ROWS_AT_ONCE)
 
 
 def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:

@@ -1,80 +1,131 @@
-"""Per-sample columns (weights, groups, times, batch), named like labels; they are not features."""
+"""Per-sample columns (weights, groups, times, batch), named like labels; they are not features.
+
+A column is checked and stored some rows at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import check_label_column
+from daskfs.sources.vocabulary import Missing, Vocabulary
 
+Parts: TypeAlias = Callable[[], Iterator[np.ndarray]]
+"""Starts a pass over a column: arrays of shape (n_rows,), some rows at a time and in order."""
 MICROSECONDS = 10**6
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES_ARE = "times are all finite numbers, or all ISO dates or datetimes such as 2024-03-01 or 2024-03-01T12:30"
+MOST_GROUPS, MOST_BATCHES = 2**24, 2**20
+"""Most groups and batches, whose values are held in memory."""
+MOST_TIMES = 2**22
+"""Most distinct times that are counted."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """The functions of one kind of column.
+class Column(ABC):
+    """A per-sample column.
 
     Parameters
     ----------
-    check
-        ``check(values, n_samples, origin)`` returns the values as daskfs uses them, shape (n_samples,), or raises
-        :class:`InputError`, which names `origin` and the row.
-    describe
-        Returns a JSON-able summary of the checked values.
+    read
+        Starts a pass over the values as they are.
+    origin
+        Name of the column in messages.
+
+    Attributes
+    ----------
+    dtype
+        Dtype of the stored values.
     """
 
-    check: Callable[[Any, int, str], np.ndarray]
-    describe: Callable[[np.ndarray], dict[str, Any]]
+    dtype: ClassVar[type] = np.float64
+
+    def __init__(self, read: Parts, origin: str) -> None:
+        self._read, self._origin = read, origin
+
+    @abstractmethod
+    def checked(self) -> Iterator[np.ndarray]:
+        """Yield the values as they are used in memory, part by part.
+
+        :class:`InputError` for an invalid value, with its row, maybe only at the end.
+        """
+
+    def stored(self) -> Iterator[np.ndarray]:
+        """Yield the values as they are stored, likewise."""
+        return self.checked()
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """Return a JSON-able summary of the column, after a pass."""
+
+    def _numbered(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each part with the number of its first row."""
+        row = 0
+        for part in self._read():
+            yield row, part
+            row += len(part)
+
+
+def whole(kind: type[Column], values: Any, n_samples: int, origin: str, what: str) -> np.ndarray:
+    """Return a checked column that is in memory, shape (n_samples,)."""
+    raw = check_label_column(values, n_samples, origin, what)
+    (checked,) = kind(lambda: iter([raw]), origin).checked()
+    return checked
 
 
 # ------------------------------------------------------------------ weights
-def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return sample weights as float64, shape (n_samples,).
+class Weights(Column):
+    """Number of rows that each row counts for: numbers, or text that spells them, finite and from 0 up.
 
-    Parameters
-    ----------
-    values
-        One number per row, or text that spells a number, shape (n_samples,).
-    n_samples, origin
-        As in :class:`Column`.
-
-    Raises
-    ------
-    InputError
-        If a weight is missing, not a number, infinite or negative (names the first such row), all weights are 0, or
-        the square of their sum overflows.
+    They are float64. Not all are 0, and the square of their sum does not overflow.
     """
-    raw = check_label_column(values, n_samples, origin, "weights")
-    if raw.dtype.kind in "biuf":
-        weights = raw.astype(np.float64)
-    else:
-        weights = np.fromiter((_weight(value, row, origin) for row, value in enumerate(raw)), np.float64, len(raw))
-    wrong = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
-    if wrong.size:
-        value = weights[wrong[0]]
-        found = "no weight" if np.isnan(value) else f"the weight {value:g}"
-        more = f", and {wrong.size - 1} more rows have none that serves" if wrong.size > 1 else ""
-        msg = (
-            f"{origin} has {found} in row {int(wrong[0])}{more}: weights of rows are finite numbers from 0 up (0 "
-            "leaves a row out)."
-        )
-        raise InputError(msg)
-    if not weights.any():
-        msg = f"{origin} gives every row a weight of zero: no row is left to count."
-        raise InputError(msg)
-    with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if not np.isfinite(total * total):
-        msg = f"{origin} has weights up to {weights.max():.3g}, whose products overflow: divide them all."
-        raise InputError(msg)
-    return weights
+
+    def checked(self) -> Iterator[np.ndarray]:
+        """Yield the weights."""
+        wrong, value = Missing(), 0.0
+        self._n_counted, self._total, self._ends = 0, 0.0, (np.inf, -np.inf)
+        for row, raw in self._numbered():
+            if raw.dtype.kind in "biuf":
+                weights = raw.astype(np.float64)
+            else:
+                spelled = (_weight(one, number, self._origin) for number, one in enumerate(raw, row))
+                weights = np.fromiter(spelled, np.float64, len(raw))
+            is_first, rows = not wrong.count, wrong.add(row, ~(weights >= 0) | np.isinf(weights))
+            value = float(weights[rows[0]]) if is_first and rows.size else value
+            self._n_counted += int(np.count_nonzero(weights))
+            with np.errstate(over="ignore"):
+                self._total += float(weights.sum())
+            self._ends = min(self._ends[0], float(weights.min())), max(self._ends[1], float(weights.max()))
+            yield weights
+        if wrong.count:
+            found = "no weight" if np.isnan(value) else f"the weight {value:g}"
+            more = f", and {wrong.count - 1} more rows have none that serves" if wrong.count > 1 else ""
+            msg = (
+                f"{self._origin} has {found} in row {wrong.first}{more}: weights of rows are finite numbers from 0 up "
+                "(0 leaves a row out)."
+            )
+            raise InputError(msg)
+        if not self._n_counted:
+            msg = f"{self._origin} gives every row a weight of zero: no row is left to count."
+            raise InputError(msg)
+        if not np.isfinite(self._total * self._total):
+            msg = f"{self._origin} has weights up to {self._ends[1]:.3g}, whose products overflow: divide them all."
+            raise InputError(msg)
+
+    def described(self) -> dict[str, Any]:
+        """Return the number of positive weights, their sum, minimum and maximum."""
+        low, high = self._ends
+        return {"n_counted": self._n_counted, "total": self._total, "minimum": low, "maximum": high}
+
+
+def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
+    """Return sample weights in memory as float64, shape (n_samples,); see :class:`Weights`."""
+    return whole(Weights, values, n_samples, origin, "weights")
 
 
 def _weight(value: Any, row: int, origin: str) -> float:
@@ -88,196 +139,201 @@ def _weight(value: Any, row: int, origin: str) -> float:
         raise InputError(msg) from None
 
 
-def describe_weights(weights: np.ndarray) -> dict[str, Any]:
-    """Summarize weights, float64, shape (n_samples,): the number of positive ones, sum, minimum and maximum."""
-    return {
-        "n_counted": int(np.count_nonzero(weights)),
-        "total": float(weights.sum()),
-        "minimum": float(weights.min()),
-        "maximum": float(weights.max()),
-    }
-
-
 # ------------------------------------------------------------------ groups
-def check_groups(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return the group number of each row, int64, shape (n_samples,).
+class Groups(Column):
+    """Groups: numbers, text or dates, of which each distinct one is a group, even of unlabeled rows.
 
-    Groups are numbered from 0 in the order of their values, numerically or alphabetically.
-
-    Parameters
-    ----------
-    values
-        Numbers, text or dates, shape (n_samples,); each distinct one is a group.
-    n_samples, origin
-        As in :class:`Column`.
-
-    Raises
-    ------
-    InputError
-        If a row, even an unlabeled one, has no group to assign it to training or test rows; names the first such row.
+    They become numbers from 0 in the order of their values, numerically or alphabetically, int64.
     """
-    raw = check_label_column(values, n_samples, origin, "groups")
-    if raw.dtype.kind in "biufM":
-        _refuse_missing(np.flatnonzero(raw != raw), origin, "group", "give every row one")
-        return np.unique(raw, return_inverse=True)[1].astype(np.int64, copy=False)
-    seen: dict[str, int] = {}
-    names = (_text(value) for value in raw)
-    codes = np.fromiter((-1 if name is None else seen.setdefault(name, len(seen)) for name in names), np.int64)
-    _refuse_missing(np.flatnonzero(codes < 0), origin, "group", "give every row one")
-    places = np.empty(len(seen), dtype=np.int64)
-    places[[seen[name] for name in sorted(seen)]] = np.arange(len(seen))
-    return places[codes]
+
+    dtype = np.int64
+
+    def checked(self) -> Iterator[np.ndarray]:
+        """Yield the number of the group of each row."""
+        many = f"{self._origin} has more than {MOST_GROUPS:,} groups: leave data.groups out, or make groups larger."
+        found = Vocabulary(_text, MOST_GROUPS, many)
+        for part in map(_dates_as_numbers, self._read()):
+            found.add(part)
+        found.missing.refuse(self._origin, "group", "give every row one")
+        rows = found.numbers if found.is_numeric else found.all_names()
+        number_of = {key: number for number, key in enumerate(sorted(rows))}
+        self._sizes = rows.values()
+        for part in map(_dates_as_numbers, self._read()):
+            yield found.encode(part, number_of, np.int64)
+
+    def described(self) -> dict[str, Any]:
+        """Return the number of groups, and the smallest and the largest size."""
+        return {"n_groups": len(self._sizes), "smallest": min(self._sizes), "largest": max(self._sizes)}
 
 
-def describe_groups(groups: np.ndarray) -> dict[str, Any]:
-    """Summarize group numbers, integers, shape (n_samples,): the number of groups, smallest and largest size."""
-    sizes = np.bincount(groups)
-    return {"n_groups": int(sizes.size), "smallest": int(sizes.min()), "largest": int(sizes.max())}
+def _dates_as_numbers(part: np.ndarray) -> np.ndarray:
+    if part.dtype.kind != "M":
+        return part
+    return part.astype(object) if np.isnat(part).any() else part.view(np.int64)
 
 
 # ------------------------------------------------------------------ batches
-def check_batch(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return the batch name of each row, text in an object array, shape (n_samples,); equal names share one object.
+class Batches(Column):
+    """Batches: numbers, text or dates, of which each distinct one is a batch.
 
-    Parameters
-    ----------
-    values
-        Numbers, text or dates, shape (n_samples,); each distinct one is a batch.
-    n_samples, origin
-        As in :class:`Column`.
-
-    Raises
-    ------
-    InputError
-        If a row has no batch of rows to compare it with; names the first such row.
+    In memory they are names, text in an object array; equal names share one object. They are stored as numbers, int64,
+    in the order of :func:`batch_names`.
     """
-    raw = check_label_column(values, n_samples, origin, "batch")
-    seen: dict[str, str] = {}
-    names = np.empty(len(raw), dtype=object)
-    for row, value in enumerate(raw.astype("U") if raw.dtype.kind == "M" else raw.tolist()):
-        name = _text(int(value) if isinstance(value, float) and value.is_integer() else value)
-        names[row] = None if name in (None, "NaT") else seen.setdefault(str(name), str(name))
-    _refuse_missing(np.flatnonzero([name is None for name in names]), origin, "batch", "give every row one")
-    return names
+
+    dtype = np.int64
+
+    def checked(self) -> Iterator[np.ndarray]:
+        """Yield the name of the batch of each row."""
+        for numbers in self.stored():
+            yield np.array(self._names, dtype=object)[numbers]
+
+    def stored(self) -> Iterator[np.ndarray]:
+        """Yield the number of the batch of each row."""
+        found = Vocabulary(_batch_name, MOST_BATCHES, f"{self._origin} has more than {MOST_BATCHES:,} batches.")
+        for part in map(_dates_as_text, self._read()):
+            found.add(part)
+        found.missing.refuse(self._origin, "batch", "give every row one")
+        rows = found.all_names()
+        self._names = batch_names(rows)
+        self._sizes = [rows[name] for name in self._names]
+        number_of: dict[Any, int] = {name: number for number, name in enumerate(self._names)}
+        if found.is_numeric:
+            number_of = {value: number_of[str(_batch_name(value))] for value in found.numbers}
+        for part in map(_dates_as_text, self._read()):
+            yield found.encode(part, number_of, np.int64)
+
+    def described(self) -> dict[str, Any]:
+        """Return the distinct names, and the number of rows of each."""
+        return {"names": self._names, "rows": self._sizes}
 
 
-def batch_names(batches: np.ndarray) -> list[str]:
-    """Return the distinct names in `batches`, objects, shape (n_samples,), sorted as numbers if possible."""
-    names = set(batches.tolist())
+def _dates_as_text(part: np.ndarray) -> np.ndarray:
+    return part.astype("U").astype(object) if part.dtype.kind == "M" else part
+
+
+def _batch_name(value: Any) -> str | None:
+    name = _text(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return None if name == "NaT" else name
+
+
+def batch_names(names: Iterable[str]) -> list[str]:
+    """Return distinct names sorted as numbers if possible, else as text."""
     numbers = {name: _number(name) for name in names}
     if all(number is not None and np.isfinite(number) for number in numbers.values()):
-        return sorted(names, key=lambda name: (numbers[name], name))
-    return sorted(names)
-
-
-def describe_batch(batches: np.ndarray) -> dict[str, Any]:
-    """Summarize batch names, objects, shape (n_samples,): the distinct names and the number of rows of each."""
-    names = batch_names(batches)
-    sizes = np.bincount(_batch_codes(batches, names), minlength=len(names))
-    return {"names": names, "rows": [int(size) for size in sizes]}
-
-
-def _batch_codes(batches: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    code = {name: number for number, name in enumerate(names)}
-    return np.fromiter((code[name] for name in batches), np.int64, len(batches))
+        return sorted(numbers, key=lambda name: (numbers[name], name))
+    return sorted(numbers)
 
 
 # ------------------------------------------------------------------ times
-def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return the time of each row, shape (n_samples,): numbers as float64, dates as datetime64[us] in UTC.
+class Times(Column):
+    """Times: all finite numbers (larger is later), or all dates (datetime64 or text in ISO 8601).
 
-    Parameters
-    ----------
-    values
-        All finite numbers (larger is later), or all dates (datetime64 or text in ISO 8601), shape (n_samples,). Text
-        that spells a number counts as one. Either all datetimes have an offset from UTC or none, which means UTC.
-    n_samples, origin
-        As in :class:`Column`.
-
-    Raises
-    ------
-    InputError
-        If a time is missing, infinite, or of another kind than the first; names the first such row.
+    Text that spells a number counts as one. Either all datetimes have an offset from UTC or none, which means UTC. In
+    memory times are float64, or datetime64[us] in UTC; dates are stored as float64, seconds since 1970-01-01 UTC. Dates
+    less than half a microsecond apart may become equal when stored, but never change their order.
     """
-    raw = check_label_column(values, n_samples, origin, "times")
-    if raw.dtype.kind == "M":
-        times = raw.astype("M8[us]")
-        _refuse_missing(np.flatnonzero(np.isnat(times)), origin, "time", TIMES_ARE)
-        return times
-    if raw.dtype.kind in "biuf":
-        times = raw.astype(np.float64)
-        _refuse_missing(np.flatnonzero(np.isnan(times)), origin, "time", TIMES_ARE)
-    else:
-        times = _written_times(raw, origin)
-    if times.dtype.kind == "f" and (wrong := np.flatnonzero(np.isinf(times))).size:
-        msg = f"{origin} has the time {times[wrong[0]]} in row {wrong[0]}: {TIMES_ARE}."
-        raise InputError(msg)
-    return times
+
+    def checked(self) -> Iterator[np.ndarray]:
+        """Yield the times."""
+        missing, infinite, written, value = Missing(), Missing(), _WrittenTimes(self._origin), 0.0
+        self._ends: list[Any] = []
+        self._distinct: np.ndarray | None = np.empty(0)
+        for row, raw in self._numbered():
+            if raw.dtype.kind == "M":
+                times = raw.astype("M8[us]")
+                is_missing = np.isnat(times)
+            elif raw.dtype.kind in "biuf":
+                times = raw.astype(np.float64)
+                is_missing = np.isnan(times)
+            else:
+                texts = [_text(value) for value in raw]
+                is_missing = np.array([text is None for text in texts])
+                times = written.parse(texts, row)
+            missing.add(row, is_missing)
+            if times.dtype.kind == "f":
+                is_first, rows = not infinite.count, infinite.add(row, np.isinf(times))
+                value = times[rows[0]] if is_first and rows.size else value
+            self._note(times[~is_missing])
+            yield times
+        missing.refuse(self._origin, "time", TIMES_ARE)
+        if infinite.count:
+            msg = f"{self._origin} has the time {value} in row {infinite.first}: {TIMES_ARE}."
+            raise InputError(msg)
+
+    def _note(self, times: np.ndarray) -> None:
+        import pandas as pd
+
+        if not times.size:
+            return
+        self._ends = [min([times.min(), *self._ends[:1]]), max([times.max(), *self._ends[1:]])]
+        if self._distinct is not None:
+            own = pd.unique(times)
+            self._distinct = pd.unique(np.concatenate([self._distinct, own])) if self._distinct.size else own
+            if self._distinct.size > MOST_TIMES:
+                self._distinct = None
+
+    def stored(self) -> Iterator[np.ndarray]:
+        """Yield the times as numbers."""
+        for times in self.checked():
+            yield times.astype(np.int64) / MICROSECONDS if times.dtype.kind == "M" else times
+
+    def described(self) -> dict[str, Any]:
+        """Return the number of distinct times, None for more than 2**22, the first and the last."""
+        first, last = (str(t.astype("M8[s]")) if t.dtype.kind == "M" else float(t) for t in self._ends)
+        n_distinct = None if self._distinct is None else int(self._distinct.size)
+        return {"n_distinct": n_distinct, "first": first, "last": last}
 
 
-def as_stored(values: np.ndarray) -> np.ndarray:
-    """Convert a checked column, shape (n_samples,), to its stored form.
+class _WrittenTimes:
+    """Parses times from text, all in the format of the first."""
 
-    Batches become numbers, int64, and dates float64, seconds since 1970-01-01 UTC; other columns stay. Dates less than
-    half a microsecond apart may become equal, but never change their order.
-    """
-    if values.dtype.kind == "O":
-        return _batch_codes(values, batch_names(values))
-    return values.astype(np.int64) / MICROSECONDS if values.dtype.kind == "M" else values
+    def __init__(self, origin: str) -> None:
+        self._origin, self._first = origin, ""
+
+    def parse(self, texts: list[str | None], row: int) -> np.ndarray:
+        """Return the times of rows from `row` on, shape (n_rows,), float64 or datetime64[us]; missing ones are any."""
+        self._first = self._first or next((text for text in texts if text is not None), "")
+        if not self._first or _number(self._first) is not None:
+            return np.fromiter(self._spelled(texts, row, _number), np.float64, len(texts))
+        began = _datetime(self._first)
+        has_offset = began is not None and began.tzinfo is not None
+
+        def microseconds(text: str | None) -> int | None:
+            moment = _datetime(text)
+            if moment is None or (moment.tzinfo is not None) != has_offset:
+                return None
+            return (moment.replace(tzinfo=moment.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
+
+        return np.fromiter(self._spelled(texts, row, microseconds), np.int64, len(texts)).astype("M8[us]")
+
+    def _spelled(
+        self, texts: list[str | None], row: int, parse: Callable[[str | None], float | None]
+    ) -> Iterator[float | int]:
+        for number, text in enumerate(texts, row):
+            value = 0 if text is None else parse(text)
+            if value is None:
+                after = "" if number == 0 else f", after {self._first[:40]!r} in row 0"
+                found = f"{self._origin} has {str(text)[:40]!r} in row {number}{after}"
+                msg = f"{found}: {TIMES_ARE}, with offset or without."
+                raise InputError(msg)
+            yield value
 
 
 def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
-    """Invert :func:`as_stored`.
+    """Return stored values of a column as they are used in memory.
 
     Parameters
     ----------
     name
         Key of the column in :data:`daskfs.sources.base.SAMPLE_COLUMNS`.
     values
-        The stored column, shape (n_samples,).
+        Stored values, shape (n_rows,).
     described
         Summary of the column.
     """
     if name == "times" and isinstance(described["first"], str):
         return np.rint(values * MICROSECONDS).astype(np.int64).astype("M8[us]")
     return np.array(described["names"], dtype=object)[values] if name == "batch" else values
-
-
-def describe_times(times: np.ndarray) -> dict[str, Any]:
-    """Summarize times, float64 or datetime64, shape (n_samples,): the number of distinct ones, first and last."""
-    ends = [times.min(), times.max()]
-    first, last = [str(t.astype("M8[s]")) for t in ends] if times.dtype.kind == "M" else map(float, ends)
-    return {"n_distinct": int(np.unique(times).size), "first": first, "last": last}
-
-
-def _written_times(raw: np.ndarray, origin: str) -> np.ndarray:
-    """Parse times from text, all in the format of the first."""
-    texts = [_text(value) for value in raw]
-    _refuse_missing(np.flatnonzero([text is None for text in texts]), origin, "time", TIMES_ARE)
-    if _number(texts[0]) is not None:
-        return np.fromiter(_spelled(texts, _number, origin), np.float64, len(texts))
-    began = _datetime(texts[0])
-    has_offset = began is not None and began.tzinfo is not None
-
-    def microseconds(text: str | None) -> int | None:
-        moment = _datetime(text)
-        if moment is None or (moment.tzinfo is not None) != has_offset:
-            return None
-        return (moment.replace(tzinfo=moment.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
-
-    return np.fromiter(_spelled(texts, microseconds, origin), np.int64, len(texts)).astype("M8[us]")
-
-
-def _spelled(
-    texts: list[str | None], parse: Callable[[str | None], float | None], origin: str
-) -> Iterator[float | int]:
-    for row, text in enumerate(texts):
-        value = parse(text)
-        if value is None:
-            after = "" if row == 0 else f", after {str(texts[0])[:40]!r} in row 0"
-            msg = f"{origin} has {str(text)[:40]!r} in row {row}{after}: {TIMES_ARE}, with offset or without."
-            raise InputError(msg)
-        yield value
 
 
 def _number(text: str | None) -> float | None:
@@ -303,17 +359,5 @@ def _text(value: Any) -> str | None:
     return str(text).strip() or None
 
 
-def _refuse_missing(rows: np.ndarray, origin: str, what: str, advice: str) -> None:
-    if rows.size:
-        more = f", and {rows.size - 1} more rows have none" if rows.size > 1 else ""
-        msg = f"{origin} has no {what} in row {int(rows[0])}{more}: {advice}."
-        raise InputError(msg)
-
-
-COLUMNS = {
-    "weights": Column(check_weights, describe_weights),
-    "groups": Column(check_groups, describe_groups),
-    "times": Column(check_times, describe_times),
-    "batch": Column(check_batch, describe_batch),
-}
+COLUMNS: dict[str, type[Column]] = {"weights": Weights, "groups": Groups, "times": Times, "batch": Batches}
 """Kinds of columns by their keys in the data block."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SAMPLE_COLUMNS, Source, SourceSpec
 from daskfs.sources.checks import file_identity, split_reference
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
+from daskfs.sources.some_rows import SomeRows
 from daskfs.storage import as_path, is_url
+
+if TYPE_CHECKING:
+    from daskfs.sources.tables import TableSource
 
 ZARR = "zarr"
 TILES = "tiles"
@@ -24,37 +28,71 @@ def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
     return _state(spec, source.info.identity)
 
 
-def changed_file(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None = None) -> str | None:
+def changed_file(
+    spec: SourceSpec, planned: Mapping[str, Any], source: Source | None = None, rows: slice | None = None
+) -> str | None:
     """Return the path of a file that differs from `planned`, the result of :func:`source_state`, or None.
 
-    A Zarr source is opened unless `source` is given. An object store that does not answer raises :class:`OSError`.
+    A Zarr source is opened unless `source` is given. With `rows`, other parts of a directory are not looked at, since
+    there may be thousands. An object store that does not answer raises :class:`OSError`.
     """
     try:
-        now = _state(spec, _identity_now(spec, planned["source"], source))
+        if rows is not None and (table := _table_in_parts(source)) is not None:
+            if (changed := table.changed_file(rows)) is not None:
+                return changed
+            now = _state(spec, table.info.identity)
+        else:
+            now = _state(spec, _identity_now(spec, planned["source"], source))
     except (OSError, InputError) as error:  # removed or changed
         if is_url(spec.source) and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise  # the object store did not answer: the state is unknown
         return spec.source
     if now["source"] != planned["source"]:
-        return _changed_part(source) or spec.source
+        table = _table_in_parts(source)
+        return (table and table.parts and table.parts.changed_part()) or spec.source
     return next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
 
 
+def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any], n_rows: int) -> int:
+    """Return how many of the first `n_rows` rows of a source are known to be those that it had in a planned state.
+
+    :class:`InputError` if its changes are more than rows at its end, or if that cannot be told.
+    """
+    identity = source.info.identity
+    if identity["kind"] not in (PARTS, ZARR) or identity["kind"] != planned["source"]["kind"]:
+        msg = (
+            f"{spec.source} changed, and whether its first {n_rows:,} rows are the same can only be told of "
+            "directories, patterns and Zarr: put new rows into files of their own in a directory, or start over with "
+            "--overwrite."
+        )
+        raise InputError(msg)
+    try:
+        found: int = source.unchanged_rows(planned["source"], n_rows)  # type: ignore[attr-defined]
+    except InputError as error:
+        msg = f"{error} data.append only takes rows at the end: restore the others, or start over with --overwrite."
+        raise InputError(msg) from error
+    return found
+
+
 @contextmanager
-def as_planned(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> Iterator[None]:
+def as_planned(
+    spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: slice | None = None
+) -> Iterator[None]:
     """Check the state of a source before and after the block; :class:`InputError` names a file that changed.
 
-    It replaces any error that the change caused within the block.
+    It replaces any error that the change caused within the block. `rows` are those that the block reads; None for all.
     """
-    _check(spec, source, planned)
+    if isinstance(source, SomeRows):  # whose rows have other numbers there
+        source, rows = source.whole, None
+    _check(spec, source, planned, rows)
     try:
         yield
     finally:
-        _check(spec, source, planned)
+        _check(spec, source, planned, rows)
 
 
-def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None:
-    changed = changed_file(spec, planned, source)
+def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: slice | None) -> None:
+    changed = changed_file(spec, planned, source, rows)
     if changed is not None:
         state = "changed" if as_path(changed).exists() or split_reference(changed) else "went away"
         msg = (
@@ -80,12 +118,10 @@ def _file_state(reference: str) -> list[int] | None:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _changed_part(source: Source | None) -> str | None:
-    """Return the first part of an opened source that was changed, added or removed; None if there is none."""
+def _table_in_parts(source: Source | None) -> TableSource | None:
     from daskfs.sources.tables import TableSource
 
-    parts = source.parts if isinstance(source, TableSource) else None
-    return None if parts is None else parts.changed_part()
+    return source if isinstance(source, TableSource) and source.parts is not None else None
 
 
 def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +18,14 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
+from daskfs.sources.checks import (
+    MOST_FEATURES,
+    check_range,
+    check_shape,
+    file_identity,
+    first_line,
+    refuse_options,
+)
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, cut_lines
@@ -25,9 +33,16 @@ from daskfs.sources.resolve import resolve_feature_names
 from daskfs.storage import StoragePath
 
 TARGET, GROUPS = "target", "qid"
+DOUBTFUL = {-1, 0, 1}
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    known = values[~np.isnan(values)]
+    return bool(np.all((known == np.floor(known)) & (np.abs(known) < 2**53)))
+
+
 SCAN_BYTES = 1 << 20
 MOST_DIGITS = 10
-MOST_FEATURES = 2**31 - 1
 COLON, HASH, ZERO, LETTER_D, SPACE = (ord(character) for character in ":#0d ")
 
 
@@ -96,7 +111,7 @@ class SvmlightSource(LabeledSource):
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec)
-        self._path, self._unlabeled = path, spec.unlabeled
+        self._path, self._unlabeled, self._are_whole = path, spec.unlabeled, dict[str, bool]()
         status = path.stat()
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
@@ -126,30 +141,37 @@ class SvmlightSource(LabeledSource):
         return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
 
     # ---------------------------------------------------------------------------------------------- per-sample columns
-    def _read_labels(self, name: str) -> np.ndarray:
-        values = self._read_column(name)
-        if name == TARGET and self._unlabeled == AUTO and {*values.tolist()} - {None} == {-1, 0, 1}:
+    def _labels_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        seen = set[Any]()
+        for part in self._column_in_parts(name):
+            if name == TARGET and self._unlabeled == AUTO and len(seen) <= len(DOUBTFUL):
+                seen.update({*part.tolist()} - {None})
+            yield part
+        if seen == DOUBTFUL:
             msg = (
                 f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabeled row, and in this format 0 is "
                 "one beside classes -1 and 1. Set data.unlabeled to 0, to -1, or to none."
             )
             raise InputError(msg)
-        return values
 
-    def _read_column(self, name: str) -> np.ndarray:
-        """Return targets or groups as integers if all are whole numbers, with None for missing ones, else as floats."""
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        """Yield targets or groups as integers if all are whole numbers, with None for missing ones, else as floats."""
+        if name not in self._are_whole:
+            self._are_whole[name] = all(map(_are_whole, self._floats(name)))
+        for values in self._floats(name):
+            if not self._are_whole[name]:
+                yield values
+            elif np.isnan(values).any():
+                yield np.array([int(value) if value == value else None for value in values.tolist()], dtype=object)
+            else:
+                yield values.astype(np.int64)
+
+    def _floats(self, name: str) -> Iterator[np.ndarray]:
+        """Yield targets or groups, float64, NaN where missing."""
         read = self._target_of if name == TARGET else self._group_of
-        values = np.empty(self.info.n_samples)
-        for first, _, data in self._layout.ranges.overlapping(0, self.info.n_samples):
-            for row, words in enumerate(_rows_of(data.tobytes()), first):
-                values[row] = read(words, row)
-        is_known = ~np.isnan(values)
-        known = values[is_known]
-        if not np.all((known == np.floor(known)) & (np.abs(known) < 2**53)):
-            return values
-        if is_known.all():
-            return values.astype(np.int64)
-        return np.array([int(value) if value == value else None for value in values.tolist()], dtype=object)
+        for first, last, data in self._layout.ranges.overlapping(0, self.info.n_samples):
+            rows = enumerate(_rows_of(data.tobytes()), first)
+            yield np.fromiter((read(words, row) for row, words in rows), np.float64, last - first)
 
     def _target_of(self, words: list[bytes], row: int) -> float:
         try:

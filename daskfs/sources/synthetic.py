@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
+from daskfs.sources.stored_column import StoredColumn
 from daskfs.sources.synthetic_models import (
     BLOCK_ROWS,
     LowRank,
@@ -87,11 +89,18 @@ class SyntheticSource(LabeledSource):
             row += last - first
         return out
 
-    def _read_column(self, name: str) -> np.ndarray:
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels, which can be read by rows if they are the source's own."""
+        column = super().labels_column()
+        is_own = column is not None and self._labels is not None and self._labels.inside
+        return dataclasses.replace(column, read_rows=self._labels_of) if column is not None and is_own else column
+
+    def _labels_of(self, rows: slice) -> np.ndarray:
+        return np.concatenate([self._model.labels(i)[first:last] for i, first, last in _blocks(rows.start, rows.stop)])
+
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
         del name
-        return np.concatenate(
-            [self._model.labels(block)[first:last] for block, first, last in _blocks(0, self.info.n_samples)]
-        )
+        return (self._model.labels(block)[first:last] for block, first, last in _blocks(0, self.info.n_samples))
 
 
 def _blocks(start: int, stop: int) -> Iterator[tuple[int, int, int]]:

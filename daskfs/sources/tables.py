@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,22 +13,23 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
-from daskfs.sources.columns import arrow_to_labels, arrow_to_names, text_to_labels
+from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names
 from daskfs.sources.csv_table import CsvTable
 from daskfs.sources.labeled import LabeledSource
-from daskfs.sources.multifile import FileParts
+from daskfs.sources.multifile import FileParts, PartSizes
 from daskfs.sources.parquet import ParquetTable
 from daskfs.sources.resolve import NON_NUMERIC, resolve_columns, resolve_feature_names
 from daskfs.storage import ObjectPath, StoragePath
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
+"""Objects whose footers or headers are requested concurrently."""
 INDEX_NAMES = {0: "", -1: "__index_level_0__"}
 """Names that pandas gives to a row index without one, and their place: the first in CSV, the last in Parquet."""
-"""Objects whose footers or headers are requested concurrently."""
 
 
 Table = CsvTable | ParquetTable
+Result = TypeVar("Result")
 
 
 def open_table(path: StoragePath, spec: SourceSpec) -> Table:
@@ -54,18 +55,24 @@ class TableSource(LabeledSource):
         The file, the directory of parts, or their pattern.
     parts
         The files, with the same columns in the same order, some maybe without rows; None for the one at `path`.
+    known
+        Sizes of these files, which are opened when they are read; None to open all of them now.
 
     Attributes
     ----------
+    part_sizes
+        Sizes of the parts; None for one file.
     left_out
         Columns that "non-numeric" leaves out.
     """
 
-    def __init__(self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None) -> None:
+    def __init__(
+        self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None, known: PartSizes | None = None
+    ) -> None:
         refuse_options(spec, exclude=True, delimiter=True)
         self.parts = parts
-        files = [path] if parts is None else files_of(parts)
-        first = open_table(files[0], spec)
+        self._files = [path] if parts is None else files_of(parts)
+        self._first = first = open_table(self._files[0], spec)
         self._columns = first.columns
         own = self._columns
         index = next((own[place] for place, name in INDEX_NAMES.items() if own[place] == name), None)
@@ -73,6 +80,7 @@ class TableSource(LabeledSource):
         super().__init__(spec, "column", labels=own, columns=own, row_names=own, default_row_names=index)
         if index is not None and spec.row_names not in (None, index):
             spec = dataclasses.replace(spec, exclude=(*spec.exclude, index))
+        self._texts = dict[str, TextColumn]()
         self._features = resolve_columns(spec, self._columns, self.refs)
         self.left_out: tuple[str, ...] = ()
         if NON_NUMERIC in spec.exclude and NON_NUMERIC not in own:
@@ -83,8 +91,15 @@ class TableSource(LabeledSource):
                 msg = f"{path} has no feature column left: no column holds numbers but those that data names."
                 raise InputError(msg)
         first.check_features(self._features)
-        self._tables, dtypes = self._opened(first, files[1:], spec)
-        self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
+        self._spec, self._tables = spec, {0: first}
+        row_multiple = first.row_multiple
+        if known is None:
+            sizes = self._of_all(lambda table: (table.n_rows, table.row_multiple, table.dtypes(self._features)))
+            n_rows, row_multiples, dtypes = zip(*sizes, strict=True)
+            row_multiple = max(row_multiples)
+            known = PartSizes(n_rows, _common_dtype(set().union(*dtypes), str(path)).name)
+        self.part_sizes = None if parts is None else known
+        self._offsets = np.cumsum([0, *known.n_rows])
         if first.kind == "csv" and not self._offsets[-1]:
             msg = f"{path} has a header but no rows."
             raise InputError(msg)
@@ -93,68 +108,90 @@ class TableSource(LabeledSource):
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
-            dtype=_common_dtype(dtypes, str(path)),
+            dtype=np.dtype(known.dtype),
             is_sparse=False,
             feature_names=resolve_feature_names(spec, n_features, own=[self._columns[i] for i in self._features]),
             identity={**identity, "columns": self._features},
-            row_multiple=max(table.row_multiple for table in self._tables),
+            row_multiple=row_multiple,
             **self.named,
         )
 
-    def _opened(
-        self, first: Table, others: Sequence[StoragePath], spec: SourceSpec
-    ) -> tuple[list[Table], set[np.dtype[Any]]]:
-        """Return the tables and the dtypes of their feature columns."""
-
-        def opened(path: StoragePath) -> tuple[Table, set[np.dtype[Any]]]:
-            table = open_table(path, spec)
+    def _table(self, number: int) -> Table:
+        """Return a table, opened at its first use."""
+        if number not in self._tables:
+            table, first = open_table(self._files[number], self._spec), self._first
             _check_columns(table, first)
             table.columns = first.columns  # of many tables with equal names only one copy is kept
-            return table, table.dtypes(self._features)
+            self._tables[number] = table
+        return self._tables[number]
 
-        if isinstance(first.path, ObjectPath):
-            with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
-                found = list(threads.map(opened, others))
-        else:
-            found = [opened(path) for path in others]
-        tables = [first, *(table for table, _ in found)]
-        return tables, first.dtypes(self._features).union(*(dtypes for _, dtypes in found))
+    def _of_all(self, function: Callable[[Table], Result]) -> list[Result]:
+        """Return a function of each table, called when it has just been opened."""
+
+        def found(number: int) -> Result:
+            return function(self._table(number))
+
+        numbers = range(len(self._files))
+        if not isinstance(self._first.path, ObjectPath):
+            return list(map(found, numbers))
+        with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
+            return list(threads.map(found, numbers))
+
+    def _all_tables(self) -> list[Table]:
+        return self._of_all(lambda table: table)
+
+    def unchanged_rows(self, planned: Mapping[str, Any], n_rows: int) -> int:
+        """Return `n_rows` if the first parts are those of `planned`, an earlier identity; else :class:`InputError`."""
+        assert self.parts is not None
+        n_parts = planned["n_parts"]
+        first = {**self.info.identity, **self.parts.first(n_parts).identity()}
+        if first != planned:
+            msg = (
+                f"the first {n_parts} files of {self.parts.where}, in the order of their names, are not the unchanged "
+                f"{n_parts} files of before; new files go behind them."
+            )
+            raise InputError(msg)
+        return n_rows
+
+    def changed_file(self, rows: slice) -> str | None:
+        """Return the first part with some of these rows that was changed or removed, or None."""
+        assert self.parts is not None
+        first, last = np.searchsorted(self._offsets, [rows.start, rows.stop - 1], side="right") - 1
+        return self.parts.changed_file(self._files[first : last + 1])
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
         number = int(np.searchsorted(self._offsets, start, side="right")) - 1
-        while number < len(self._tables) and self._offsets[number] < stop:
+        while number < len(self._files) and self._offsets[number] < stop:
             before = int(self._offsets[number])
             begin, end = max(start, before), min(stop, int(self._offsets[number + 1]))
             if begin < end:
-                self._tables[number].fill(self._features, begin - before, out[begin - start : end - start])
+                self._table(number).fill(self._features, begin - before, out[begin - start : end - start])
             number += 1
         return out
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:
         number = self._columns.index(name)
-        for table in self._tables:
+        for table in self._all_tables():
             for part in table.column_parts(number):
                 yield arrow_to_names(part, f"{table.path}:{name}")
 
-    def _read_column(self, name: str) -> np.ndarray:
-        import pyarrow as pa
+    def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
+        number, first, tables = self._columns.index(name), self._first, self._all_tables()
 
-        number = self._columns.index(name)
-        first = self._tables[0]
-        parts: list[Any] = []
-        kind = None
-        for table in self._tables:
-            column = table.read_column(number)
-            kind = column.type if kind is None else kind
-            if column.type != kind:
-                kind = _common_type(kind, column.type, table, name)
-            parts.append(column)
-        chunks = [chunk.cast(kind) for part in parts for chunk in part.chunks]
-        whole = pa.chunked_array(chunks, type=kind)
-        return text_to_labels(whole) if first.kind == "csv" else arrow_to_labels(whole, f"{first.path}:{name}")
+        def parts() -> Iterator[Any]:
+            return (part for table in tables for part in table.column_parts(number))
+
+        if isinstance(first, CsvTable):
+            return self._texts.setdefault(name, TextColumn(parts))()
+        kind = first.column_type(number)
+        for table in tables[1:]:
+            assert isinstance(table, ParquetTable)
+            other = table.column_type(number)
+            kind = kind if other == kind else _common_type(kind, other, table, name)
+        return (arrow_to_labels(part.cast(kind), f"{first.path}:{name}") for part in parts())
 
 
 def files_of(parts: FileParts) -> list[StoragePath]:

@@ -9,6 +9,7 @@ import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -156,7 +157,46 @@ class ZarrMember:
         described = [] if metadata is None else [metadata.file]
         if not isinstance(self.path, ObjectPath):  # folders in object stores have no modification time
             described.append(self.path)
-        return [*described, *sampled_chunk_files(self.array, self.path, n_chunks)]
+        return [*described, *sampled_chunk_files(self.array, self.path, n_chunks).values()]
+
+    def unchanged(self, planned: Mapping[str, Any], n_chunks: int, axis: int = 0) -> int:
+        """Return how far along an axis the array has the chunks that it had, of which `n_chunks` are compared.
+
+        `planned` is its entry in :meth:`ZarrFolder.identity`. A chunk that entries were added to counts as changed.
+        :class:`InputError` if the array is not a longer one than it was.
+        """
+        shape, step = planned["shape"], (self.array.shards or self.chunks)[axis]
+        others = [size for place, size in enumerate(shape) if place != axis]
+        if (others, self.dtype, self.stored_as()) != (
+            [size for place, size in enumerate(self.shape) if place != axis],
+            np.dtype(planned["dtype"]),
+            planned.get("format"),
+        ):
+            msg = (
+                f"{self.where} had shape {tuple(shape)} and dtype {planned['dtype']}, and has {self.shape} and "
+                f"{self.dtype}, or other chunks, codecs or attributes: only its length may change."
+            )
+            raise InputError(msg)
+        if self.shape[axis] < shape[axis]:
+            msg = f"{self.where} has {self.shape[axis]:,} entries, and had {shape[axis]:,}: entries were removed."
+            raise InputError(msg)
+        n_whole = shape[axis] // step if self.shape[axis] > shape[axis] else -(-shape[axis] // step)
+        files = sampled_chunk_files(self.array, self.path, n_chunks, shape)
+        before = planned["files"][len(planned["files"]) - len(files) :]
+        compared = [(file, old) for (key, file), old in zip(files.items(), before, strict=True) if key[axis] < n_whole]
+        now = map_concurrent(self.path, _state, [file for file, _ in compared])
+        changed = next((file for (file, old), new in zip(compared, now, strict=True) if old != new), None)
+        if changed is not None:
+            msg = f"chunk {changed} changed, and holds entries that were there before."
+            raise InputError(msg)
+        return min(n_whole * step, int(shape[axis]))
+
+    def stored_as(self) -> str:
+        """Return a digest of all metadata but the length: dtype, chunks, codecs and attributes."""
+        metadata = read_metadata(self.path)
+        document = {} if metadata is None else {**metadata.document, "shape": None}
+        text = json.dumps([document, self.attributes], sort_keys=True, default=str)
+        return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class ZarrFolder:
@@ -206,10 +246,8 @@ class ZarrFolder:
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of `arrays` and the selection, JSON-able, for change detection."""
-        # the first array holds X, or the values of a sparse X
-        counts = [SAMPLED_CHUNKS, *[SAMPLED_OTHER_CHUNKS] * (len(arrays) - 1)]
         members = {name: self.need(name) for name in arrays}
-        files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
+        files = [member.states(_n_sampled(place)) for place, member in enumerate(members.values())]
         states = map_concurrent(self.path, _state, [file for some in files for file in some])
         return {
             "kind": "zarr",
@@ -219,11 +257,20 @@ class ZarrFolder:
                 name: {
                     "shape": [int(size) for size in member.shape],
                     "dtype": str(member.dtype),
+                    "format": member.stored_as(),
                     "files": list(itertools.islice(states, len(some))),
                 }
                 for (name, member), some in zip(members.items(), files, strict=True)
             },
         }
+
+    def unchanged(self, arrays: tuple[str, ...], planned: Mapping[str, Any], axis: int = 0) -> list[int]:
+        """Return how far each of the arrays of X has, along an axis, the chunks that it had in an :meth:`identity`."""
+        states = planned["arrays"]
+        if absent := [name for name in arrays if name not in states]:
+            msg = f"{self._below(absent[0])} did not hold X, and does now."
+            raise InputError(msg)
+        return [self.need(name).unchanged(states[name], _n_sampled(i), axis) for i, name in enumerate(arrays)]
 
     def need(self, name: str) -> ZarrMember:
         """Return the array `name`; raise :class:`InputError` if there is none."""
@@ -232,6 +279,11 @@ class ZarrFolder:
             msg = f"{self._below(name)} is not a Zarr array."
             raise InputError(msg)
         return found
+
+
+def _n_sampled(place: int) -> int:
+    """Return the number of sampled chunks of an array: the first holds X, or the values of a sparse X."""
+    return SAMPLED_OTHER_CHUNKS if place else SAMPLED_CHUNKS
 
 
 def attributes_of(path: StoragePath) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,18 @@ TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
-def sampled_chunk_files(array: zarr.Array[Any], path: StoragePath, count: int) -> list[StoragePath]:
-    """Return up to `count` chunk (or shard) files of an array, spread over all of it."""
+def sampled_chunk_files(
+    array: zarr.Array[Any], path: StoragePath, count: int, shape: Sequence[int] | None = None
+) -> dict[tuple[int, ...], StoragePath]:
+    """Return up to `count` chunk (or shard) files of an array by position, spread over all of it.
+
+    `shape` is that of the part at its start to which the files belong; None for the whole array.
+    """
     unit = array.shards or array.chunks
-    counts = [-(-size // step) for size, step in zip(array.shape, unit, strict=True)]
+    counts = [-(-size // step) for size, step in zip(shape or array.shape, unit, strict=True)]
     places = np.unique(np.linspace(0, max(math.prod(counts) - 1, 0), count).astype(np.int64))[: math.prod(counts)]
     keys = [tuple(int(i) for i in np.unravel_index(place, counts)) if counts else () for place in places]
-    return [path / array.metadata.encode_chunk_key(key) for key in keys]
+    return {key: path / array.metadata.encode_chunk_key(key) for key in keys}
 
 
 def ends_in_blosc(document: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from math import isqrt
 
 import numpy as np
 
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.contingency import information_gain
 from daskfs.kernels.statistics.moments import row_blocks
 
@@ -173,8 +174,9 @@ class SortedColumns:
         self.n_runs = np.count_nonzero(is_last, axis=1)
         self.first = np.concatenate([[0], np.cumsum(self.n_runs)[:-1]])
         """First run of each column."""
-        self.column = np.repeat(np.arange(columns.shape[0], dtype=np.int32), self.n_runs)
-        """Column of each run; int32 suffices, as several columns have at most 2**16 values together."""
+        self.index = index_dtype(columns.size)
+        self.column = np.repeat(np.arange(columns.shape[0], dtype=self.index), self.n_runs)
+        """Column of each run."""
 
     def _of_runs(self, of_columns: np.ndarray) -> np.ndarray:
         """Repeat per-column values for each run of the column; a single value is left to broadcast."""
@@ -230,7 +232,7 @@ class SortedColumns:
         n_columns, n_rows = self.values.shape
         stride = max(LEAST_STEP, isqrt(n_rows) // 4)
         n_steps = -(-int(self.n_runs.max()) // stride)
-        step, place = np.divmod((np.arange(self.ends.size) - self._of_runs(self.first)).astype(np.int32), stride)
+        step, place = np.divmod((np.arange(self.ends.size) - self._of_runs(self.first)).astype(self.index), stride)
         cells = self._of_values(self.column.astype(np.intp) * (self.counts.size * n_steps) + step)
         cells += np.multiply(self.codes.reshape(-1), n_steps, dtype=np.intp)
         shape = (n_columns, self.counts.size, n_steps)
@@ -308,7 +310,7 @@ class SortedColumns:
         middle *= n_bins * (1 + ROUND_OFF)
         middle /= self._of_runs(2 * upto[self.first + self.n_runs - 1])
         del upto
-        places = np.minimum(middle, n_bins - 1, out=middle).astype(np.int32)
+        places = np.minimum(middle, n_bins - 1, out=middle).astype(self.index)
         del middle
         places += n_bins * self.column
         n_classes = self.counts.size

@@ -1,0 +1,95 @@
+"""Median of a stream of values that does not fit in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+DIGIT_BITS = 21
+"""Bits per digit; three digits cover the 63 bits of a non-negative float64."""
+HELD_VALUES = 2**22
+MEDIAN_PASSES = 4
+
+
+def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
+    """Return ``np.median`` of non-negative values, to the bit; NaN for no values.
+
+    Parameters
+    ----------
+    blocks
+        Starts a pass over the values: arrays of shape (n_values,), float64, without NaN.
+
+    Notes
+    -----
+    Non-negative floats sort as their bit patterns, so the two middle values are found digit by digit: each pass counts
+    the values by their next 21 bits, until those that share the digits found so far fit in memory. If the two differ in
+    a digit, the lower one is the largest value of its bucket and the upper one the smallest value above. This usually
+    takes two or three passes, at most `MEDIAN_PASSES`, and one for values that fit in memory.
+    """
+    few, rest = _few(blocks())
+    if rest is None:
+        return float(np.median(few, overwrite_input=True)) if few.size else float("nan")
+    found: Iterator[np.ndarray] = itertools.chain([few], rest)
+    del few
+    lower = upper = below = prefix = 0
+    for shift in (2 * DIGIT_BITS, DIGIT_BITS, 0):
+        counts = _digits(found, prefix, shift)
+        if shift == 2 * DIGIT_BITS:
+            total = int(counts.sum())
+            lower, upper = (total - 1) // 2, total // 2
+        ends = below + np.cumsum(counts)
+        digit, other = (int(d) for d in np.searchsorted(ends, [lower, upper], side="right"))
+        prefix = prefix << DIGIT_BITS | digit
+        if digit != other:
+            return _middle(_either_side(blocks(), (prefix + 1) << shift))
+        below = int(ends[digit] - counts[digit])
+        if shift and counts[digit] <= HELD_VALUES:
+            held = np.concatenate([bits[bits >> shift == prefix] for bits in _patterns(blocks())])
+            return _middle(np.partition(held, [lower - below, upper - below])[lower - below : upper - below + 1])
+        found = blocks()
+    return _middle(np.full(upper - lower + 1, prefix))
+
+
+def _few(blocks: Iterator[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray] | None]:
+    """Return the values of the first blocks, and the other blocks; None for these if all values fit in memory."""
+    held, size = [np.empty(0)], 0
+    for block in blocks:
+        held.append(block)
+        size += block.size
+        if size > HELD_VALUES:
+            return np.concatenate(held), blocks
+    return np.concatenate(held), None
+
+
+def _patterns(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    # NumPy counts and shifts int64, and the sign bit is never set
+    return (block.view(np.int64) for block in blocks)
+
+
+def _digits(blocks: Iterator[np.ndarray], prefix: int, shift: int) -> np.ndarray:
+    """Count the values by the digit at `shift`, among those whose digits before it are `prefix`."""
+    counts = np.zeros(2**DIGIT_BITS, dtype=np.int64)
+    for bits in _patterns(blocks):
+        digits = bits >> shift
+        if shift < 2 * DIGIT_BITS:
+            digits = digits[digits >> DIGIT_BITS == prefix] & (2**DIGIT_BITS - 1)
+        low = int(digits.min(initial=counts.size))  # values close to each other have few digits
+        found = np.bincount(digits - low)
+        counts[low : low + found.size] += found
+    return counts
+
+
+def _either_side(blocks: Iterator[np.ndarray], bound: int) -> np.ndarray:
+    """Return the largest pattern below `bound` and the smallest one at or above it."""
+    low, high = 0, np.iinfo(np.int64).max
+    for bits in _patterns(blocks):
+        beyond = bits >= bound
+        low = max(low, int(bits.max(where=~beyond, initial=0)))
+        high = min(high, int(bits.min(where=beyond, initial=high)))
+    return np.array([low, high])
+
+
+def _middle(patterns: np.ndarray) -> float:
+    return float(np.mean(patterns.view(np.float64)))

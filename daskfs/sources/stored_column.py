@@ -1,0 +1,88 @@
+"""Labels and per-sample columns as they are stored, read some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from daskfs.sources.checks import check_label_column, check_length, check_values
+from daskfs.sources.columns import ROWS_AT_ONCE
+from daskfs.sources.sample_columns import COLUMNS, whole
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """Labels or a per-sample column, as stored.
+
+    Parameters
+    ----------
+    n_samples
+        Number of rows of X.
+    origin
+        File and name of the column, for messages.
+    what
+        "labels", or the key of a per-sample column.
+    read
+        Starts a pass over the values: arrays of shape (n_rows,) or (n_rows, 1), some rows at a time and in order.
+    read_rows
+        Reads the values of some rows; None if they are found by a pass alone.
+    """
+
+    n_samples: int
+    origin: str
+    what: str
+    read: Callable[[], Iterator[np.ndarray]]
+    read_rows: Callable[[slice], np.ndarray] | None = None
+
+    def parts(self) -> Iterator[np.ndarray]:
+        """Yield the values, shape (n_rows,), some rows at a time: all at once if they are at most 2**20.
+
+        Dtypes may differ if values are missing in some parts only. :class:`InputError` for a wrong number or type.
+        """
+        if self.n_samples <= ROWS_AT_ONCE:
+            yield self.whole
+            return
+        count = 0
+        for part in map(np.asarray, self.read()):
+            values = check_values(part, self.origin, self.what)
+            count += len(values)
+            if count <= self.n_samples and len(values):
+                yield values
+        check_length(count, self.n_samples, self.origin, self.what)
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """All values, shape (n_samples,)."""
+        parts = list(map(np.asarray, self.read())) or [np.empty(0, dtype=object)]
+        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return check_label_column(values, self.n_samples, self.origin, self.what)
+
+
+class Columns(Protocol):
+    """The part of a source that reads labels and per-sample columns."""
+
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels, or None if there are none."""
+        ...
+
+    def sample_column(self, name: str) -> StoredColumn | None:
+        """Return the per-sample column of a key in :data:`daskfs.sources.base.SAMPLE_COLUMNS`, or None."""
+        ...
+
+
+class WholeColumns(Columns):
+    """Reads columns of a source whole."""
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels as stored, shape (n_samples,), or None if there are none."""
+        column = self.labels_column()
+        return None if column is None else column.whole
+
+    def read_sample_column(self, name: str) -> np.ndarray | None:
+        """Return a checked per-sample column, shape (n_samples,), or None if the source has none."""
+        column = self.sample_column(name)
+        return None if column is None else whole(COLUMNS[name], column.whole, column.n_samples, column.origin, name)
