@@ -10,9 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.statistics import NeedInvariants
-from daskfs.graph.edges import listed_edges, loop_weights, weighted_blocks
-from daskfs.graph.partition import block_rows, index_dtype, largest_block
+from daskfs.graph.edges import listed_edges, loop_weights, weight_summary, weighted_blocks
+from daskfs.graph.partition import block_rows, largest_block
 from daskfs.graph.spec import Weighting
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, Products, n_probes, no_products
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -55,7 +56,7 @@ def ratio_terms(context: Context, need: NeedInvariants) -> RatioTerms | None:
     n_samples, weighting = context.tiles.shape.n_samples, need.weighting
     half = sp.csr_matrix((n_samples, n_samples))
     if weighting is not None:
-        summary = context.store.need_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+        summary = weight_summary(context.store, weighting)
         if summary["n_edges"] > HELD_EDGES:
             return None
         half = sum(_blocks(context, weighting), half)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from daskfs.criteria.statistics import GraphForms
-from daskfs.graph.edges import loop_weights, weighted_blocks
+from daskfs.graph.edges import loop_weights, weight_summary, weighted_blocks
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import Passes
@@ -129,7 +129,7 @@ def _whole_forms(
     spread = [_spread(total, known) for total, known in zip(sums, moments, strict=True)]
     forms = []
     for number, of_one in enumerate(degrees):
-        volume = float(context.store.need_json(layout.WEIGHT_SUMMARY.format(weightings[number].key))["volume"])
+        volume = float(weight_summary(context.store, weightings[number])["volume"])
         whole = not n_isolated[number] and not any(far[number].any() for _, _, far in spread)
         held = None if whole else of_one[...]
         forms.append(

@@ -10,8 +10,9 @@ import numpy as np
 from daskfs.criteria.rrpc.candidates import plan_greedy
 from daskfs.criteria.slab import SCORE_STAGE, panel_cost, rows_cost, slab_cost, stream_cost
 from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE
-from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.panel.backend import compiles
 from daskfs.kernels.scaling import row_statistics
 from daskfs.stages.cost import COMPILED, WORD, Cost, grown, total
@@ -44,7 +45,7 @@ def slab_columns(
     per_column = total(slab_cost(shape, 1, scaled=scaled)) + total(tests[1])
     copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
     room = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
-    room -= total(rows_cost(shape.n_samples, pairwise=pairwise))
+    room -= total(rows_cost(shape.n_samples, scaled=scaled, pairwise=pairwise))
     room -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
     room -= total(tests[0])
     fitting = min(slab_budget(memory_limit) // per_column, int(room) // (per_column + copied))

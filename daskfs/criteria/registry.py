@@ -17,7 +17,7 @@ from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.aggregate import shared_ranks
-from daskfs.kernels.labels import Labels, Task
+from daskfs.kernels.labels import LabelCounts, Task
 from daskfs.kernels.order import Direction, rank_order
 
 if TYPE_CHECKING:
@@ -364,11 +364,8 @@ def _first_problem(error: ValidationError, criterion: Criterion) -> str:
     return f"method {criterion.name}, parameter '{key}': {'; or: '.join(messages)} (got {problem['input']!r})."
 
 
-def check_labels(criterion: Criterion, label: str, labels: Labels | None, weights: np.ndarray | None = None) -> None:
-    """Raise :class:`InputError` if the labels of the rows that count do not suffice for a method.
-
-    `weights`, shape (n_samples,), float64, say how many rows each row counts for; None for one each.
-    """
+def check_labels(criterion: Criterion, label: str, labels: LabelCounts | None) -> None:
+    """Raise :class:`InputError` if the labels of the rows that count do not suffice for a method."""
     if not criterion.needs_labels:
         return
     if labels is None:
@@ -381,17 +378,15 @@ def check_labels(criterion: Criterion, label: str, labels: Labels | None, weight
             f"the labels are otherwise, or take a method for {labels.task} ({others})."
         )
         raise InputError(msg)
-    if not labels.is_labeled.any():
-        msg = f"method {label} needs labels, and none of the {labels.values.shape[0]} rows has one."
+    if not labels.n_labeled:
+        msg = f"method {label} needs labels, and none of the {labels.n_samples} rows has one."
         raise InputError(msg)
-    counted = labels.counted(weights)
-    known = counted.values[counted.is_labeled]
-    if known.size == 0:
+    if not labels.n_counted:
         msg = f"method {label} needs labels, and every labeled row has sample weight 0."
         raise InputError(msg)
-    if not enough_labels(criterion, known):
+    if not (criterion.one_class_serves or labels.is_varied):
         what = "one class" if labels.task == "classification" else "one value"
-        msg = f"method {label} needs labels that differ, and all {known.size} labeled rows have {what}."
+        msg = f"method {label} needs labels that differ, and all {labels.n_counted} labeled rows have {what}."
         raise InputError(msg)
 
 
@@ -405,15 +400,11 @@ def enough_labels(criterion: Criterion, known: np.ndarray) -> bool:
     return known.size > 0 and (criterion.one_class_serves or bool(known.min() != known.max()))
 
 
-def label_warnings(method: Method, labels: Labels | None, weights: np.ndarray | None = None) -> list[str]:
+def label_warnings(method: Method, labels: LabelCounts | None) -> list[str]:
     """List the warnings about labels that suffice for a method, without a full stop."""
-    if labels is None or not method.criterion.one_class_serves:
-        return []
-    counted = labels.counted(weights)
-    known = counted.values[counted.is_labeled]
-    if np.unique(known).size != 1:
+    if labels is None or not method.criterion.one_class_serves or labels.is_varied or not labels.n_counted:
         return []
     return [
-        f"method {method.label}: all {known.size} labeled rows have one class, which tells no feature from another; "
-        "only the graph ranks"
+        f"method {method.label}: all {labels.n_counted} labeled rows have one class, which tells no feature from "
+        "another; only the graph ranks"
     ]

@@ -36,8 +36,9 @@ from daskfs.criteria.statistics import (
     panel_tails,
     sign_table,
 )
-from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel.backend import Passes, passes_for
 from daskfs.kernels.statistics.moments import Moments, column_moments
@@ -279,12 +280,14 @@ def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cos
     )
 
 
-def rows_cost(n_samples: int, *, pairwise: bool) -> Cost:
-    """List the values per row in addition to X, with `pairwise` also those of the rows that have a column."""
-    known = (
-        Array("labels, as stored and of the rows that count", (2, n_samples)),
-        Array("sums, factors and norms of rows", (3, n_samples)),
-    )
+def rows_cost(n_samples: int, *, scaled: bool, pairwise: bool) -> Cost:
+    """List the values per row in addition to X.
+
+    `scaled` means that X is rescaled, which takes sums and norms of rows; `pairwise` adds values of the rows that have
+    a column.
+    """
+    labels = Array("labels, as stored and of the rows that count", (2, n_samples))
+    known: Cost = (labels, Array("sums, factors and norms of rows", (3, n_samples))) if scaled else (labels,)
     if not pairwise:
         return known
     return (
@@ -345,7 +348,7 @@ def score_cost(
         *panel_cost(shape, min(columns, PANEL_WIDTH), scaled=scaled, pairwise=pairwise),
         *tile_cost(shape, 4),
         *stream,
-        *rows_cost(shape.n_samples, pairwise=pairwise),
+        *rows_cost(shape.n_samples, scaled=scaled, pairwise=pairwise),
         *conversion_cost(PANEL_WIDTH, 1 + pairwise),
         *((statistics,) if pairwise else ()),
     )

@@ -33,7 +33,6 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.sources.labels import encode_labels, is_missing
 from daskfs.sources.sample_columns import check_weights
-from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite
 
@@ -386,9 +385,10 @@ def _warn_of_dominant_columns(context: Context, method: Method, names: Sequence[
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:
     from daskfs.criteria.slab import graph_needs
+    from daskfs.graph.edges import weight_summary
 
     for weighting in graph_needs([method]):
-        summary = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+        summary = weight_summary(context.store, weighting)
         if summary["n_isolated"]:
             remedy = "" if weighting.graph == "given" else " Raise t, use t='mean' or 'median', or scale the data."
             rows = f"{context.tiles.shape.n_samples} rows"

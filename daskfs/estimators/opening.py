@@ -16,7 +16,7 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels, put_sample_column
+from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
 
 if TYPE_CHECKING:
@@ -333,5 +333,5 @@ def open_input(
     with stored_context(X, missing, n_jobs, client, label_name) as (context, names, pool):
         if labels is not None:
             put_labels(context.store, labels)
-        put_sample_column(context.store, "weights", weights)
+        put_weights(context.store, weights)
         yield context, names, pool

@@ -15,7 +15,7 @@ from daskfs.estimators.graph import GraphSelector, NeighborSelector, SearchingSe
 from daskfs.graph.mixed import open_rows
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule, check_neighbors
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
@@ -115,7 +115,7 @@ class SSelect(GraphSelector):
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         method, graph = super()._method(n_samples, labels)
-        for message in label_warnings(method, labels):
+        for message in label_warnings(method, None if labels is None else LabelCounts.of(labels)):
             warnings.warn(f"{message}.", UserWarning, stacklevel=5)
         return method, graph
 

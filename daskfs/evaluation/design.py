@@ -15,6 +15,7 @@ import numpy as np
 from daskfs.criteria.consensus import CONSENSUS
 from daskfs.criteria.slab import methods_from, slab_range
 from daskfs.errors import InputError
+from daskfs.evaluation.drawing import drawing_cost, rows_in_use
 from daskfs.evaluation.folds import Folds, cut_folds
 from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
 from daskfs.kernels.labels import Labels
@@ -293,20 +294,19 @@ def read_rows_in_use(store: Store) -> RowsInUse:
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Draw the rows in use, the class subsets and their folds.
 
-    If the run's own rankings are tested, also store the features that any model sees. :class:`InputError` without
-    labels.
+    :class:`InputError` without labels, or if they are too few.
     """
     del unit
-    labels = context.labels()
-    if labels is None:
+    store, design, counts = context.store, Design(parameters), context.label_counts()
+    if counts is None:
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
-    store, design = context.store, Design(parameters)
-    rows, n_labeled = rows_in_use(labels, parameters)
-    check_rows(labels, rows, parameters)
+    rows, n_labeled = rows_in_use(context.label_blocks, parameters)
     warnings: list[str] = []
     kinds = []
-    in_use = _put_rows_in_use(context, labels, rows)
+    in_use = _put_rows_in_use(context, rows)
+    check_rows(in_use.labels, parameters)
+    _check_folds(in_use, design, parameters)
     for subset in design.class_subsets:
         arrays, facts, folds = _draw_class_subset(in_use, subset, design, int(parameters["random_state"]))
         store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
@@ -314,11 +314,9 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
         kinds += [folds.kind] if folds is not None else []
     warnings = list(dict.fromkeys(warnings))
     store.put_array(layout.EVALUATION_ROWS, rows)
-    if not parameters["ranks_anew"]:
-        warnings += _put_orders(context, design, parameters)
     found = {
         "n_rows": n_labeled,
-        "n_rows_total": int(labels.is_labeled.sum()),
+        "n_rows_total": counts.n_labeled,
         "n_unlabeled": int(rows.size) - n_labeled,
         "folds": kinds[0] if kinds else None,
         "warnings": warnings,
@@ -327,12 +325,12 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     return found
 
 
-def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any]) -> list[str]:
-    """Store the run's own rankings as those to test, and the features that these need; return warnings."""
-    store, warnings = context.store, list[str]()
+def put_orders(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Store the run's own rankings as those to test, and the features that any model sees."""
+    del unit
+    store, design, counts = context.store, Design(parameters), context.label_counts()
     used: set[int] = set()
-    labels = context.labels()
-    n_labeled = 0 if labels is None else int(labels.is_labeled.sum())
+    n_labeled = 0 if counts is None else counts.n_labeled
     filtered, ranked = bool(parameters.get("filtered")), np.zeros(context.tiles.shape.n_features, dtype=bool)
     for number, method in enumerate(methods_from(parameters["methods"])):
         if method.label == parameters["chance"]:  # the last method: all features that others rank, in random order
@@ -341,12 +339,18 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
             order = selectable(store, method, method_scores(store, method), filtered=filtered)
             ranked[order] = True
         put_order(context, number, order, max(design.sizes), n_labeled)
-        warnings += describe_too_few(method.label, order.size, design.sizes, filtered=filtered)
         used.update(int(feature) for feature in order[: max(design.sizes)])
     if any(size for _, size in design.baselines):
         used = set(range(ranked.size))
     store.put_array(layout.EVALUATION_FEATURES, np.array(sorted(used), dtype=np.int64))
-    return warnings
+
+
+def orders_cost(n_features: int, process: Cost) -> Cost:
+    """Return the memory of the unit, which reads the tables of all methods."""
+    return (*process, Objects("features that models see", n_features, FEATURE_BYTES))
+
+
+ORDERS_STAGE = StageKind("orders", __name__, put_orders, orders_cost)
 
 
 def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labeled: int) -> None:
@@ -366,45 +370,10 @@ def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtere
 
 
 # ------------------------------------------------------------------------------------------------------- rows and draws
-def rows_in_use(labels: Labels, parameters: Mapping[str, Any]) -> tuple[np.ndarray, int]:
-    """Return the sorted rows that an evaluation works on, shape (n_rows,), int64, and the number of labeled ones.
-
-    Labeled rows are thinned to `max_samples`, stratified by class. If rankings are recomputed, up to `max_samples`
-    unlabeled rows are added.
-    """
-    max_samples, seed = int(parameters["max_samples"]), int(parameters["random_state"])
-    known = sample_rows(labels, max_samples, seed)
-    if not parameters["ranks_anew"]:
-        return known, known.size
-    others = np.flatnonzero(~labels.is_labeled)
-    if others.size > max_samples:
-        others = np.random.default_rng([seed, others.size, 1]).choice(others, max_samples, replace=False)
-    return np.sort(np.concatenate([known, others])), known.size
-
-
-def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarray:
-    """Return at most `max_samples` labeled rows, sorted, int64; more are thinned, stratified by class."""
-    known = np.flatnonzero(labels.is_labeled)
-    if known.size <= max_samples:
-        return known
-    generator = np.random.default_rng([random_state, known.size])
-    shuffled = generator.permutation(known)
-    if labels.task == "classification":
-        codes = labels.values[shuffled]
-        # rank of each row within its class, over the size of the class: taking the smallest keeps the classes' shares
-        order = np.argsort(codes, kind="stable")
-        counts = np.bincount(codes)
-        starts = np.cumsum(counts) - counts
-        place = np.empty(order.size)
-        place[order] = (np.arange(order.size) - starts[codes[order]] + 0.5) / counts[codes[order]]
-        shuffled = shuffled[np.argsort(place, kind="stable")]
-    return np.sort(shuffled[:max_samples])
-
-
-def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if `rows` (integers) are too few for the folds or models, or have too few classes."""
+def check_rows(labels: Labels, parameters: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` if the rows in use are too few for the folds or models, or have too few classes."""
     n_splits = int(parameters["n_splits"])
-    values = labels.values[rows][labels.is_labeled[rows]]
+    values = labels.values[labels.is_labeled]
     if values.size < n_splits:
         msg = f"evaluate.n_splits is {n_splits}, and only {values.size} rows have a label."
         raise InputError(msg)
@@ -420,37 +389,31 @@ def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) 
     elif parameters["n_classes"]:
         msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
         raise InputError(msg)
-    _check_neighbors(labels, rows, parameters)
+    _check_neighbors(labels, parameters)
 
 
-def check_folds(
-    labels: Labels, groups: np.ndarray | None, times: np.ndarray | None, parameters: Mapping[str, Any]
-) -> None:
-    """Raise :class:`InputError` if the labeled rows in use cannot be cut into folds.
-
-    Folds are cut by `groups` (int64) or `times` (float64), each of shape (n_samples,) or None.
-    """
-    if not Design(parameters).has_folds:
+def _check_folds(in_use: RowsInUse, design: Design, parameters: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` if all labeled rows cannot be cut into folds, though only class subsets will be."""
+    if not design.has_folds or any(subset.n_classes is None for subset in design.class_subsets):
         return
     cut_folds(
-        labels,
-        sample_rows(labels, int(parameters["max_samples"]), int(parameters["random_state"])),
-        groups=groups,
-        times=times,
-        n_splits=int(parameters["n_splits"]),
-        n_repeats=1 if times is None else int(parameters["n_repeats"]),
+        in_use.labels,
+        np.flatnonzero(in_use.labels.is_labeled),
+        groups=in_use.groups,
+        times=in_use.times,
+        n_splits=design.n_splits,
+        n_repeats=1 if in_use.times is None else design.n_repeats,
         random_state=int(parameters["random_state"]),
     )
 
 
-def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
+def _check_neighbors(labels: Labels, parameters: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if a model needs more neighbors than it has training rows."""
     design = Design(parameters)
-    own = Labels(labels.task, labels.values[rows], labels.classes)
-    n_rows = int(own.is_labeled.sum())
+    n_rows = int(labels.is_labeled.sum())
     smallest, where = n_rows - -(-n_rows // design.n_splits), "a training fold has"
     if parameters["train_on"] == "labeled":
-        drawn = draw_labels(own, design.amounts[0] or 0, 0, int(parameters["random_state"]))
+        drawn = draw_labels(labels, design.amounts[0] or 0, 0, int(parameters["random_state"]))
         smallest, where = int(drawn.sum()), "a draw of labels has"
     for spec in map(ModelSpec.from_json, parameters["models"]):
         if (needed := fewest_rows(spec)) > smallest:
@@ -461,10 +424,11 @@ def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, 
             raise InputError(msg)
 
 
-def _put_rows_in_use(context: Context, labels: Labels, rows: np.ndarray) -> RowsInUse:
-    whole = {name: context.sample_column(name) for name in SAMPLE_COLUMNS}
-    arrays = {"labels": labels.values[rows]}
-    arrays |= {name: values[rows] for name, values in whole.items() if values is not None}
+def _put_rows_in_use(context: Context, rows: np.ndarray) -> RowsInUse:
+    labels = context.labels_of(rows)
+    assert labels is not None
+    found = {name: context.sample_column_of(name, rows) for name in SAMPLE_COLUMNS}
+    arrays = {"labels": labels.values, **{name: values for name, values in found.items() if values is not None}}
     facts = {"task": labels.task, "classes": list(labels.classes)}
     context.store.write_arrays(layout.EVALUATION_SAMPLE_COLUMNS, arrays, facts)
     return read_rows_in_use(context.store)
@@ -546,16 +510,8 @@ def rows_in_use_cost(n_rows: int) -> Cost:
     return (Array("labels of the rows in use, and what else lies beside them", (1 + len(SAMPLE_COLUMNS), n_rows)),)
 
 
-def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, process: Cost) -> Cost:
+def design_cost(n_samples: int, n_rows: int, design: Design, process: Cost) -> Cost:
     """Return the memory of the unit, which draws `n_rows` rows and cuts them into folds."""
-    drawing = (
-        Array("labels", (n_samples,)),
-        Array("labeled rows, as they are and shuffled", (2, n_samples), "int64"),
-        Array("labels of the shuffled rows", (n_samples,)),
-        Array("order of these by class", (n_samples,), "int64"),
-        Array("places within the classes, and what they are made of", (4, n_samples)),
-        Array("order by these places", (n_samples,), "int64"),
-    )
     cutting = (
         Array("rows in use", (n_rows,), "int64"),
         *rows_in_use_cost(n_rows),
@@ -565,7 +521,7 @@ def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, pr
         Array("which rows are labeled, of a world, trained with and tested with", (4, n_rows), "bool"),
         *class_subset_cost(n_rows, design, 2),
     )
-    return (*process, *drawing, *cutting, Objects("features that models see", n_features, FEATURE_BYTES))
+    return (*process, *drawing_cost(n_samples, n_rows), *cutting)
 
 
 DESIGN_STAGE = StageKind("design", __name__, design_evaluation, design_cost)
@@ -588,8 +544,7 @@ def gather_cost(shape: Shape, columns: int, n_rows: int, n_used: int, process: C
     return (
         *process,
         Array("band of a slab, as stored, decoded and dense", (3, shape.tile_rows, columns), shape.dtype),
-        # all rows may be in use
-        Array("rows in use, and their places in a band", (5, shape.n_samples), "int64"),
+        Array("rows in use, and their places in a band", (5, n_rows), "int64"),
         Array("features that models see", (n_used,), "int64"),
         Array("columns as read, gathered and written", (3, n_rows, min(n_used, columns)), shape.dtype),
     )

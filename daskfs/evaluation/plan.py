@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daskfs.evaluation.design import DESIGN_STAGE, GATHER_STAGE, Design, class_subset_cost
+from daskfs.evaluation.design import DESIGN_STAGE, GATHER_STAGE, ORDERS_STAGE, Design, class_subset_cost
 from daskfs.evaluation.models import ModelSpec
 from daskfs.evaluation.rows import SAMPLE_ROWS_STAGE, sample_cost, seen_cost
 from daskfs.evaluation.selection import SAMPLE_LISTS_STAGE, SELECT_STAGE
 from daskfs.evaluation.summaries import EVALUATION_TABLES_STAGE
 from daskfs.evaluation.trials import EVALUATE_STAGE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import WORD, Array, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -72,6 +73,7 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost
     columns_bytes = rows * n_used * shape.itemsize
     return [
         _plan_design(shape, design, parameters, rows, process),
+        _plan_orders(shape, design, parameters, process),
         Stage.of(
             GATHER_STAGE,
             "gather",
@@ -176,13 +178,21 @@ def _plan_tests(
 
 
 def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], rows: int, process: Cost) -> Stage:
-    n_methods, of_run = len(design.methods), not parameters["ranks_anew"]
-    # labels, and groups or times; of the run's own rankings, tables and orders
-    read = WORD * (2 * shape.n_samples + of_run * 3 * n_methods * shape.n_features)
-    written = 5 * WORD * rows + len(design.class_subsets) * total(class_subset_cost(rows, design))
-    written += of_run * 2 * WORD * n_methods * design.kept_depth(shape.n_features)
-    cost = DESIGN_STAGE.cost(shape.n_samples, shape.n_features, rows, design, process)
+    # labels in up to five passes, and per-sample columns
+    read = WORD * (5 + len(SAMPLE_COLUMNS)) * shape.n_samples
+    written = (2 + len(SAMPLE_COLUMNS)) * WORD * rows + len(design.class_subsets) * total(
+        class_subset_cost(rows, design)
+    )
+    cost = DESIGN_STAGE.cost(shape.n_samples, rows, design, process)
     return Stage.of(DESIGN_STAGE, "design", 1, parameters, cost, bytes_read=read, bytes_written=written)
+
+
+def _plan_orders(shape: Shape, design: Design, parameters: Mapping[str, Any], process: Cost) -> Stage:
+    n_methods = len(design.methods)
+    cost = ORDERS_STAGE.cost(shape.n_features, process)
+    read = 3 * WORD * n_methods * shape.n_features
+    written = 2 * WORD * n_methods * design.kept_depth(shape.n_features)
+    return Stage.of(ORDERS_STAGE, "orders", 1, parameters, cost, bytes_read=read, bytes_written=written)
 
 
 def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], process: Cost) -> Stage:

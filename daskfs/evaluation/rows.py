@@ -76,7 +76,7 @@ def row_hashes(X: Matrix) -> np.ndarray:
         if not is_sparse(X):
             return (np.ascontiguousarray(X[row]),)
         own = slice(X.indptr[row], X.indptr[row + 1])
-        return X.indices[own], X.data[own]
+        return X.indices[own].astype(np.int32, copy=False), X.data[own]  # a part of very many values has int64
 
     found = np.empty(X.shape[0], dtype=np.uint64)
     for row in range(found.size):

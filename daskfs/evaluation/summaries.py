@@ -159,16 +159,15 @@ def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _short_rankings(store: Store, parameters: Mapping[str, Any], failed: Collection[int]) -> list[str]:
-    """Return a warning for each method with a recomputed ranking that has too few features."""
-    if not parameters["ranks_anew"]:
-        return []
+    """Return a warning for each method with a ranking that has too few features."""
     design, fewest = Design(parameters), dict[str, int]()
     for number in range(design.n_selections):
         if number not in failed:
             method = design.selection(number).method
             n_ranked = int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"])
             fewest[method] = min(n_ranked, fewest.get(method, n_ranked))
-    filtered, where = parameters["filter"] is not None, " in one of its rankings"
+    anew = bool(parameters["ranks_anew"])
+    filtered, where = bool(parameters.get("filter" if anew else "filtered")), " in one of its rankings" if anew else ""
     return [
         sentence
         for method, n_ranked in fewest.items()

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.export.collect import KEY, Contents, facts_as_text, reduced_table
 from daskfs.export.selected_data import Reduced, unused_name
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.sources.row_names import ROWS_AT_ONCE
 
 CHUNK_VALUES = 2**20
@@ -199,7 +199,7 @@ def _write_csr(archive: zipfile.ZipFile, reduced: Reduced) -> None:
         row += block.shape[0]
     np.cumsum(indptr, out=indptr)
     nnz = int(indptr[-1])
-    kind: np.dtype[Any] = np.dtype(np.int32 if nnz < 2**31 else np.int64)  # SciPy needs one dtype for both
+    kind = index_dtype(max(nnz, info.n_features))  # SciPy needs one dtype for both
     with _member(archive, "indices", (nnz,), kind) as file:
         _write_values(file, (block.indices.astype(kind, copy=False) for block in _csr_blocks(reduced)))
     with _member(archive, "data", (nnz,), info.dtype) as file:

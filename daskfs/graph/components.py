@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.partition import index_dtype
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.moments import row_blocks
 
 EDGES_AT_ONCE = 2**19

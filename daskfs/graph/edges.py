@@ -1,25 +1,28 @@
-"""Stages "edges", "edges-summary" and "weights": a streamed symmetric weighted graph from neighbor lists.
+"""Stages "entries", "edges", "edges-summary", "median" and "weights": a symmetric weighted graph from neighbor lists.
 
 An edge joins i and j if either lists the other (He, Cai and Niyogi 2005, section 2.2, step 1). Marks on list entries
-select each edge once; weights are computed while streaming. A unit holds the lists of some rows, one block of others,
-and a few numbers per row.
+select each edge once. A stretch of rows, which one unit of "edges" and of "weights" takes, has its own edges, marked in
+the lists of its rows, and incoming edges, marked in the lists of their other ends. Together they are all edges of its
+rows, so degrees are complete within a unit. If there are several stretches, "entries" sorts the list entries by the
+stretch of their targets first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.graph.components import EDGES_AT_ONCE, Components
-from daskfs.graph.partition import block_rows, index_dtype, largest_block, lists_cost
+from daskfs.graph.partition import block_rows, largest_block, lists_cost
 from daskfs.graph.spec import TARGET_NAMES, Weighting
-from daskfs.graph.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.weights import edge_weights
 from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -28,65 +31,216 @@ from daskfs.store.store import Store
 
 GIVEN = "given"
 HISTOGRAM_BINS = 40
-SCANNED_ENTRIES = 2**18
-"""List entries that are scanned at a time."""
+SENT_CHUNK = 2**14
+"""Least entries per chunk of those sorted by stretch."""
+INCOMING_EDGES = 2**20
+"""Incoming edges per file, at least; the last file may have fewer."""
 GIVEN_BLOCK = 2**20
 """Edges of a precomputed graph per read and per chunk."""
 COMPARED_ENTRIES = 2**20
 """List entries that are compared with row numbers at a time, so that they stay in cache."""
 
 
+@dataclass(frozen=True)
+class Stretches:
+    """Stretches of consecutive rows, each of some blocks; the rows of an "entries" unit are part of one stretch.
+
+    Parameters
+    ----------
+    n_samples
+        Number of rows.
+    blocks
+        Blocks of a stretch, see :func:`~daskfs.graph.partition.block_rows`.
+    blocks_sent
+        Blocks of an "entries" unit, a divisor of `blocks`.
+    """
+
+    n_samples: int
+    blocks: int
+    blocks_sent: int
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any], n_samples: int) -> Stretches:
+        """Return the stretches of a stage."""
+        return cls(n_samples, *(int(parameters[name]) for name in ("blocks_per_unit", "blocks_sent")))
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of a stretch; the last one may have fewer."""
+        return self.blocks * block_rows(self.n_samples)
+
+    def __len__(self) -> int:
+        return -(-self.n_samples // self.rows_each)
+
+    def rows(self, stretch: int) -> slice:
+        """Return the rows of a stretch."""
+        return slice(stretch * self.rows_each, min((stretch + 1) * self.rows_each, self.n_samples))
+
+    @property
+    def n_sending(self) -> int:
+        """Number of "entries" units; 0 for one stretch, which has all entries of its rows."""
+        return -(-self.n_samples // self.rows_sent) if len(self) > 1 else 0
+
+    def sent_rows(self, unit: int) -> slice:
+        """Return the rows of an "entries" unit."""
+        return slice(unit * self.rows_sent, min((unit + 1) * self.rows_sent, self.n_samples))
+
+    @property
+    def rows_sent(self) -> int:
+        """Rows of an "entries" unit; the last one may have fewer."""
+        return self.blocks_sent * block_rows(self.n_samples)
+
+
+def send_entries(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Sort the list entries of some rows by the stretch of their targets, without those of their own stretch."""
+    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
+    stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
+    rows = stretches.sent_rows(unit)
+    targets = store.open(layout.KNN_INDICES.format(name))[rows, :k]
+    stretch = targets // stretches.rows_each
+    sent = (targets >= 0) & (stretch != rows.start // stretches.rows_each)
+    source = _sources(rows, targets)[sent]
+    stretch = stretch[sent]
+    order = np.argsort(stretch.astype(np.min_scalar_type(len(stretches))), kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(stretch, minlength=len(stretches)))])
+    chunk = max(SENT_CHUNK, -(-source.size // len(stretches)))
+    ends = np.stack([source[order], targets[sent][order]])
+    store.put_array(layout.SENT_ENDS.format(name, k, unit), ends, (2, chunk))
+    del source, targets, ends
+    lengths = store.open(layout.KNN_DISTANCES.format(name))[rows, :k][sent]
+    store.put_array(layout.SENT_LENGTHS.format(name, k, unit), lengths[order], (chunk,))
+    store.put_array(layout.SENT_OFFSETS.format(name, k, unit), offsets)
+
+
 def create_edges(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the array of marks, shape (n_samples, k), uint8."""
+    """Create the array of marks, shape (n_samples, k), uint8, and a row of facts for each block of rows."""
     name, k = str(parameters["name"]), int(parameters["n_neighbors"])
-    n_samples = context.tiles.shape.n_samples
-    context.store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (block_rows(n_samples), k))
+    n_samples, blocks = context.tiles.shape.n_samples, int(parameters["blocks_per_unit"])
+    size = block_rows(n_samples)
+    context.store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (size, k))
+    if "blocks_sent" not in parameters:  # a run of version 0.2 or earlier
+        return
+    facts = (-(-n_samples // size), len(layout.EDGE_FACTS))
+    context.store.create(layout.EDGE_PARTS.format(name, k), facts, np.float64, (blocks, facts[1]))
 
 
 def mark_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Mark one list entry per edge in the lists of the unit's rows.
+    """Mark one list entry per edge in the lists of a stretch, and store its incoming edges and facts of its blocks.
 
-    All entries are marked except padding and, of two rows that list each other, the entry of the higher row. So the
-    lists of rows above the unit's own are not read.
+    All entries are marked except padding and, of two rows that list each other, the entry of the higher row.
     """
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
+    stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
+    own = stretches.rows(unit)
     indices = store.open(layout.KNN_INDICES.format(name))
-    once = store.open(layout.EDGE_ONCE.format(name, k))
-    n_samples = indices.shape[0]
-    size = block_rows(n_samples)
-    span = size * int(parameters["blocks_per_unit"])
-    first, stop = unit * span, min((unit + 1) * span, n_samples)
-    lists = np.empty((stop - first, k), index_dtype(n_samples))
-    own = [slice(first + rows.start, first + rows.stop) for rows in row_blocks(stop - first, size)]
-    for rows in own:
-        lists[rows.start - first : rows.stop - first] = indices[rows, :k]
+    lists = np.empty((own.stop - own.start, k), index_dtype(stretches.n_samples))
+    for rows in _blocks_of(own, stretches.n_samples):
+        lists[rows.start - own.start : rows.stop - own.start] = indices[rows, :k]
     marks = lists >= 0
-    for rows in row_blocks(first, size):
-        _unmark(marks, lists, first, indices[rows, :k], rows.start)
-    for rows in own:
-        _unmark(marks, lists, first, lists[rows.start - first : rows.stop - first], rows.start)
-    for rows in own:
-        once[rows] = marks[rows.start - first : rows.stop - first].view(np.uint8)
+    incoming = _Incoming(store, name, k, unit)
+    for source, target, length in _entries(store, name, stretches, unit, lists):
+        kept = _unmark(marks, lists, own.start, source, target)
+        incoming.add(source[kept], target[kept], length[kept])
+    incoming.close()
+    once, distances = store.open(layout.EDGE_ONCE.format(name, k)), store.open(layout.KNN_DISTANCES.format(name))
+    facts = []
+    for rows in _blocks_of(own, stretches.n_samples):
+        mark = marks[rows.start - own.start : rows.stop - own.start]
+        once[rows] = mark.view(np.uint8)
+        length = distances[rows, :k][mark]
+        facts.append((length.size, float((length**2).sum())))
+    size = block_rows(stretches.n_samples)
+    first = own.start // size
+    store.open(layout.EDGE_PARTS.format(name, k))[first : first + len(facts)] = np.array(facts)
     return {"n_edges": int(np.count_nonzero(marks))}
 
 
-def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, block: np.ndarray, start: int) -> None:
+def _blocks_of(rows: slice, n_samples: int) -> Iterator[slice]:
+    for block in row_blocks(rows.stop - rows.start, block_rows(n_samples)):
+        yield slice(rows.start + block.start, rows.start + block.stop)
+
+
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Two ends, integers, and lengths or weights, float64, of some edges; each of shape (n_edges,)."""
+
+
+def _entries(store: Store, name: str, stretches: Stretches, stretch: int, lists: np.ndarray) -> Iterator[Edges]:
+    """Yield (source, target, length) of all list entries with targets in a stretch, sources ascending.
+
+    `lists` are those of the stretch itself, shape (n_rows, k).
+    """
+    own, k = stretches.rows(stretch), lists.shape[1]
+    before = -(-own.start // stretches.rows_sent)
+    distances = store.open(layout.KNN_DISTANCES.format(name))
+    yield from _sent_entries(store, name, k, stretch, range(before))
+    for rows in _blocks_of(own, stretches.n_samples):
+        targets = lists[rows.start - own.start : rows.stop - own.start]
+        listed = (targets >= own.start) & (targets < own.stop)
+        yield _sources(rows, targets)[listed], targets[listed], distances[rows, :k][listed]
+    after = -(-own.stop // stretches.rows_sent)
+    yield from _sent_entries(store, name, k, stretch, range(after, stretches.n_sending))
+
+
+def _sent_entries(store: Store, name: str, k: int, stretch: int, units: range) -> Iterator[Edges]:
+    for unit in units:
+        start, stop = map(int, store.open(layout.SENT_OFFSETS.format(name, k, unit))[stretch : stretch + 2])
+        ends, lengths = (store.open(one.format(name, k, unit)) for one in (layout.SENT_ENDS, layout.SENT_LENGTHS))
+        for some in row_blocks(stop - start, COMPARED_ENTRIES):
+            part = slice(start + some.start, start + some.stop)
+            source, target = ends[:, part]
+            yield source, target, lengths[part]
+
+
+def _sources(rows: slice, targets: np.ndarray) -> np.ndarray:
+    """Return the row of each list entry, of the shape and dtype of `targets`."""
+    return np.broadcast_to(np.arange(rows.start, rows.stop, dtype=targets.dtype)[:, None], targets.shape)
+
+
+def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Unmark the entries of edges that a lower row lists, too.
 
-    `marks` and `lists` are of the rows from `first`, shape (n_rows, k), `block` holds lists of the rows from `start`.
+    `marks` and `lists` are of the rows from `first`, shape (n_rows, k); entries of the lists of `source` name these
+    rows, `target`. Return a mask of the entries that are marked themselves, shape (n_entries,), bool.
     """
-    n_rows, k = lists.shape
-    flat_marks = marks.reshape(-1)
-    for rows in row_blocks(len(block), max(1, SCANNED_ENTRIES // k)):
-        entries = block[rows]
-        number = np.arange(start + rows.start, start + rows.stop)
-        above = np.maximum(number + 1, first).astype(entries.dtype)
-        listed = np.flatnonzero((entries >= above[:, None]) & (entries < first + n_rows))
-        row, by = entries.ravel()[listed] - first, number[listed // k].astype(lists.dtype)
-        for some in row_blocks(listed.size, max(1, COMPARED_ENTRIES // k)):
-            found = np.flatnonzero(lists.take(row[some], axis=0) == by[some, None])
-            pair = found // k
-            flat_marks[row[some][pair].astype(np.int64) * k + (found - pair * k)] = False
+    k = lists.shape[1]
+    flat_marks, kept = marks.reshape(-1), np.ones(source.size, bool)
+    row = target.astype(np.int64) - first
+    for some in row_blocks(source.size, max(1, COMPARED_ENTRIES // k)):
+        found = np.flatnonzero(lists.take(row[some], axis=0) == source[some, None])
+        pair = found // k
+        lower, own = source[some][pair], target[some][pair]
+        entry = row[some][pair] * k + (found - pair * k)
+        flat_marks[entry[lower < own]] = False
+        kept[some.start + pair[lower > own]] = False
+    return kept
+
+
+class _Incoming:
+    """Writer of the incoming edges of a stretch, in files of many edges each."""
+
+    def __init__(self, store: Store, name: str, k: int, stretch: int) -> None:
+        self._store, self._place = store, (name, k, stretch)
+        self._held: list[Edges] = []
+        self._size = self._n_files = 0
+
+    def add(self, *edges: np.ndarray) -> None:
+        source, target, length = edges
+        self._held.append((source, target, length))
+        self._size += source.size
+        if self._size >= INCOMING_EDGES:
+            self._write()
+
+    def _write(self) -> None:
+        source, target, length = map(np.concatenate, zip(*self._held, strict=True))
+        self._held, self._size = [], 0
+        self._store.put_array(layout.INCOMING_ENDS.format(*self._place, self._n_files), np.stack([source, target]))
+        self._store.put_array(layout.INCOMING_LENGTHS.format(*self._place, self._n_files), length)
+        self._n_files += 1
+
+    def close(self) -> None:
+        if self._size:
+            self._write()
+        self._store.write_json(layout.INCOMING.format(*self._place), {"n_files": self._n_files})
 
 
 def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -96,14 +250,17 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     n_samples = context.tiles.shape.n_samples
     degree = np.zeros(n_samples, dtype=np.int64)
     components = Components(n_samples)
+    stretches = Stretches.of(parameters, n_samples)
     n_edges, shortest, longest = 0, np.inf, -np.inf
-    for source, target, length in edge_blocks(store, name, k):
-        np.add.at(degree, source, 1)
-        np.add.at(degree, target, 1)
-        components.add(source, target)
-        n_edges += length.size
-        shortest = min(shortest, float(length.min(initial=np.inf)))
-        longest = max(longest, float(length.max(initial=-np.inf)))
+    for stretch in range(len(stretches)):
+        for source, target, length in edge_blocks(store, name, k, stretches.rows(stretch)):
+            _add_up(degree, source)
+            components.add(source, target)
+            n_edges += length.size
+            shortest = min(shortest, float(length.min(initial=np.inf)))
+            longest = max(longest, float(length.max(initial=-np.inf)))
+        for row, _, _ in incoming_blocks(store, name, k, stretch):
+            _add_up(degree, row)
     sizes = components.sizes()
     n_components, largest = int(np.count_nonzero(sizes)), int(sizes.max())
     n_nodes = n_samples
@@ -145,10 +302,18 @@ def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float)
     return {"edges": [float(e) for e in edges], "counts": [int(c) for c in counts]}
 
 
-def edge_blocks(store: Store, name: str, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _add_up(totals: np.ndarray, rows: np.ndarray, values: np.ndarray | None = None) -> None:
+    """Add a value, or 1, to the totals of each of some rows, integers that may repeat."""
+    if rows.size:
+        low, high = int(rows.min()), int(rows.max()) + 1
+        totals[low:high] += np.bincount(rows - low, values, minlength=high - low)
+
+
+def edge_blocks(store: Store, name: str, k: int, rows: slice | None = None) -> Iterator[Edges]:
     """Yield (source, target, length) of each edge once, in blocks that depend on the graph alone.
 
-    Arrays have shape (n_edges,), int64 and float64. For a precomputed matrix the third one is the weight.
+    Arrays have shape (n_edges,), int64 and float64. For a precomputed matrix the third one is the weight. `rows` limits
+    the edges to those marked in the lists of a stretch; a precomputed matrix has one stretch.
     """
     if name == GIVEN:
         yield from _given_blocks(store)
@@ -156,10 +321,21 @@ def edge_blocks(store: Store, name: str, k: int) -> Iterator[tuple[np.ndarray, n
     indices = store.open(layout.KNN_INDICES.format(name))
     distances = store.open(layout.KNN_DISTANCES.format(name))
     once = store.open(layout.EDGE_ONCE.format(name, k))
-    for rows in row_blocks(indices.shape[0], block_rows(indices.shape[0])):
-        marked = once[rows].astype(bool)
-        source = np.broadcast_to(np.arange(rows.start, rows.stop)[:, None], marked.shape)[marked]
-        yield source, indices[rows, :k][marked].astype(np.int64, copy=False), distances[rows, :k][marked]
+    for block in _blocks_of(rows or slice(0, indices.shape[0]), indices.shape[0]):
+        marked = once[block].astype(bool)
+        targets = indices[block, :k].astype(np.int64, copy=False)
+        yield _sources(block, targets)[marked], targets[marked], distances[block, :k][marked]
+
+
+def incoming_blocks(store: Store, name: str, k: int, stretch: int) -> Iterator[Edges]:
+    """Yield the edges of a stretch that :func:`edge_blocks` has from their other ends: (own row, other row, length)."""
+    if name == GIVEN:
+        yield from ((target, source, weight) for source, target, weight in _given_blocks(store))
+        return
+    for file in range(int(store.need_json(layout.INCOMING.format(name, k, stretch))["n_files"])):
+        lengths = store.open(layout.INCOMING_LENGTHS.format(name, k, stretch, file))[...]
+        other, row = store.open(layout.INCOMING_ENDS.format(name, k, stretch, file))[...].astype(np.int64)
+        yield row, other, lengths
 
 
 def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
@@ -174,59 +350,96 @@ def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
         yield distances[rows, :k][once[rows].astype(bool)]
 
 
-def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Choose the kernel width, sum the degrees, and count zero weights and isolated rows (those meant to be connected).
+def find_median(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Store the median of the squared edge lengths."""
+    del unit
+    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
+    found = {"median": streamed_median(lambda: (length**2 for length in edge_lengths(store, name, k)))}
+    store.write_json(layout.EDGE_MEDIAN.format(name, k), found)
+    return found
+
+
+def create_degrees(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the degrees, shape (n_samples,), float64, and a row of facts for each block of rows."""
+    if "blocks_sent" not in parameters:  # a run of version 0.2 or earlier
+        return
+    key, n_samples = Weighting(**parameters["weighting"]).key, context.tiles.shape.n_samples
+    size, blocks = block_rows(n_samples), int(parameters["blocks_per_unit"])
+    context.store.create(layout.DEGREES.format(key), (n_samples,), np.float64, (size,))
+    facts = (-(-n_samples // size), len(layout.WEIGHT_FACTS))
+    context.store.create(layout.WEIGHT_PARTS.format(key), facts, np.float64, (blocks, facts[1]))
+
+
+def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Sum the degrees of a stretch, and count zero weights and isolated rows (of those meant to be connected)."""
+    store = context.store
+    weighting = Weighting(**parameters["weighting"])
+    graph, k, n_samples = weighting.graph, weighting.n_neighbors, context.tiles.shape.n_samples
+    own = Stretches.of(parameters, n_samples).rows(unit)
+    t = _kernel_width(store, weighting)
+    degrees = np.zeros(own.stop - own.start)
+    weigh = EdgeWeights(context, [weighting])
+    n_edges = n_underflow = 0
+    for source, target, value in edge_blocks(store, graph, k, own):
+        weight = weigh(source, target, value, weighting, t)
+        _add_up(degrees, source - own.start, weight)
+        n_edges += weight.size
+        n_underflow += int(np.count_nonzero(weigh.counted(source, target, weight == 0, weighting)))
+    for row, other, value in incoming_blocks(store, graph, k, unit):
+        _add_up(degrees, row - own.start, weigh(row, other, value, weighting, t))
+    rows = None if weigh.rows is None else weigh.rows[own]
+    loops = loop_weights(store, weighting, rows, own)
+    if loops is not None:
+        degrees += loops
+    isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
+    n_meant = degrees.size
+    if weighting.connects != "all":
+        meant = _counted_labeled(context)[own] == (weighting.connects == "labeled")
+        n_meant, isolated = int(np.count_nonzero(meant)), isolated & meant
+    store.open(layout.DEGREES.format(weighting.key))[own] = degrees
+    volumes = [float(degrees[block].sum()) for block in row_blocks(degrees.size, block_rows(n_samples))]
+    facts = np.zeros((len(volumes), len(layout.WEIGHT_FACTS)))
+    facts[:, 0], facts[:, -1] = t, volumes
+    facts[0, 1:-1] = n_edges, n_underflow, np.count_nonzero(isolated), n_meant
+    first = own.start // block_rows(n_samples)
+    store.open(layout.WEIGHT_PARTS.format(weighting.key))[first : first + len(facts)] = facts
+
+
+def weight_summary(store: Store, weighting: Weighting) -> dict[str, Any]:
+    """Return kernel width, numbers of edges and rows, and volume (the sum of all degrees) of a weighted graph.
 
     Raises
     ------
     InputError
         If all weights are 0 or there are no edges.
     """
-    del unit
-    store = context.store
-    weighting = Weighting(**parameters["weighting"])
-    n_samples = context.tiles.shape.n_samples
-    t = _kernel_width(store, weighting)
-    degrees = np.zeros(n_samples)
-    weigh = EdgeWeights(context, [weighting])
-    n_edges = n_underflow = 0
-    for source, target, value in edge_blocks(store, weighting.graph, weighting.n_neighbors):
-        weight = weigh(source, target, value, weighting, t)
-        np.add.at(degrees, source, weight)
-        np.add.at(degrees, target, weight)
-        n_edges += weight.size
-        n_underflow += int(np.count_nonzero(weigh.counted(source, target, weight == 0, weighting)))
-    rows = weigh.rows
-    loops = loop_weights(store, weighting, rows)
-    if loops is not None:
-        degrees += loops
-    if n_edges == n_underflow and weighting.labeled_factor != 0:
-        raise InputError(_all_zero(weighting, t, n_edges))
-    if rows is not None and weighting.labeled_factor != 0 and not degrees.any():
-        msg = "no edge between rows of sample weight above 0 has a weight above 0."
-        raise InputError(msg)
-    isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
-    n_meant = n_samples
-    if weighting.connects != "all":
-        meant = _counted_labeled(context) == (weighting.connects == "labeled")
-        n_meant, isolated = int(np.count_nonzero(meant)), isolated & meant
-    store.put_array(layout.DEGREES.format(weighting.key), degrees, (block_rows(n_samples),))
-    summary = {"t": t, "n_underflow": n_underflow, "n_edges": n_edges}
-    summary |= {"n_isolated": int(np.count_nonzero(isolated)), "n_meant": n_meant}
-    summary["volume"] = float(degrees.sum())
-    store.write_json(layout.WEIGHT_SUMMARY.format(weighting.key), summary)
+    known = store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))  # written up to version 0.2
+    if known is not None:
+        return dict(known)
+    facts = store.open(layout.WEIGHT_PARTS.format(weighting.key))[...]
+    t, counts, volume = float(facts[0, 0]), [int(count) for count in facts[:, 1:-1].sum(axis=0)], facts[:, -1].sum()
+    summary = dict(zip(layout.WEIGHT_FACTS, (t, *counts, float(volume)), strict=True))
+    if weighting.labeled_factor != 0:
+        n_edges, n_underflow, *_ = counts
+        if n_edges == n_underflow:
+            raise InputError(_all_zero(weighting, t, n_edges))
+        if volume == 0:
+            msg = "no edge between rows of sample weight above 0 has a weight above 0."
+            raise InputError(msg)
     return summary
 
 
-def loop_weights(store: Store, weighting: Weighting, rows: np.ndarray | None) -> float | np.ndarray | None:
-    """Return the weights of self-loops, which are not in :func:`edge_blocks`.
+def loop_weights(
+    store: Store, weighting: Weighting, rows: np.ndarray | None, own: slice = slice(None)
+) -> float | np.ndarray | None:
+    """Return the weights of self-loops of the rows `own`, which are not in :func:`edge_blocks`.
 
-    They are a scalar, or (n_samples,) float64; None for no self-loops. `rows` are the sample weights, None for 1 each.
+    They are a scalar, or (n_rows,) float64; None for no self-loops. `rows` are the sample weights, None for 1 each.
     """
     if weighting.self_loops:
         return 1.0 if rows is None else rows**2
     if weighting.graph == GIVEN:
-        diagonal: np.ndarray = store.open(layout.GIVEN_DIAGONAL)[...]
+        diagonal: np.ndarray = store.open(layout.GIVEN_DIAGONAL)[own]
         return diagonal if rows is None else rows**2 * diagonal
     return None
 
@@ -253,17 +466,13 @@ def _kernel_width(store: Store, weighting: Weighting) -> float:
         return 1.0
     if not isinstance(weighting.t, str):
         return float(weighting.t)
-    squares = partial(_squared_lengths, store, weighting.graph, weighting.n_neighbors)
+    place = weighting.graph, weighting.n_neighbors
     if weighting.t == "median":
-        width = streamed_median(squares)
+        width = float(store.need_json(layout.EDGE_MEDIAN.format(*place))["median"])
     else:
-        sums = [(float(block.sum()), block.size) for block in squares()]
-        width = sum(total for total, _ in sums) / max(sum(size for _, size in sums), 1)
+        n_edges, squares = store.open(layout.EDGE_PARTS.format(*place))[...].sum(axis=0)
+        width = float(squares) / max(float(n_edges), 1.0)
     return width if width > 0 else 1.0
-
-
-def _squared_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
-    return (length**2 for length in edge_lengths(store, name, k))
 
 
 def weighted_blocks(
@@ -271,7 +480,7 @@ def weighted_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (source, target, weights) of the edges: (n_edges,) int64 twice, and (n_weightings, n_edges) float64."""
     store = context.store
-    widths = [float(store.need_json(layout.WEIGHT_SUMMARY.format(w.key))["t"]) for w in weightings]
+    widths = [float(weight_summary(store, w)["t"]) for w in weightings]
     weigh = EdgeWeights(context, weightings)
     for source, target, value in edge_blocks(store, graph, k):
         rows = [weigh(source, target, value, w, t) for w, t in zip(weightings, widths, strict=True)]
@@ -340,21 +549,48 @@ def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.nda
 def own_lists(n_samples: int, n_rows: int, k: int) -> Cost:
     """Return the memory cost of the lists of a unit's rows and their marks."""
     return (
-        Array("lists of the unit's rows", (n_rows, k), str(index_dtype(n_samples))),
+        Array("lists of the unit's rows", (n_rows, k), _index(n_samples)),
         Array("their marks", (n_rows, k), "bool"),
+    )
+
+
+def entries_cost(n_samples: int, n_rows: int, k: int, width: int, process: Cost) -> Cost:
+    """Return the memory cost of an "entries" unit of `n_rows` rows with lists of length `width`."""
+    return (
+        *process,
+        *lists_cost("lists of a block, as stored and read", 2, largest_block(n_samples), width, n_samples),
+        Array("sources, targets and stretches of entries, as listed and in order", (8, n_rows, k), _index(n_samples)),
+        Array("their order, and distances", (2, n_rows, k)),
+        Array("marks of entries", (2, n_rows, k), "bool"),
     )
 
 
 def edges_cost(n_samples: int, n_rows: int, k: int, width: int, process: Cost) -> Cost:
     """Return the memory cost of an "edges" unit of `n_rows` rows with lists of length `width`."""
-    block = (3, largest_block(n_samples), width)
+    size = largest_block(n_samples)
+    n_entries = max(size * k, min(COMPARED_ENTRIES, n_samples * k))
     return (
         *process,
         *own_lists(n_samples, n_rows, k),
-        Array("lists of a block, as stored and read", block, str(index_dtype(n_samples))),
-        Array("entries that are looked through, and where they are", (5, SCANNED_ENTRIES), "int64"),
-        Array("lists that are compared, and where they agree", (2, COMPARED_ENTRIES), "int64"),
+        *lists_cost("lists of a block, as stored and read", 2, size, width, n_samples),
+        Array("ends of entries, and of those before", (8, n_entries), _index(n_samples)),
+        Array("lengths and rows of these", (5, n_entries)),
+        Array("lists that are compared, and where they agree", (5, COMPARED_ENTRIES), "int64"),
+        *incoming_edges(n_samples, size, k, 2),
     )
+
+
+def incoming_edges(n_samples: int, size: int, k: int, n_copies: int) -> Cost:
+    """Return the memory cost of one file of incoming edges, with lists of length k in blocks of `size` rows."""
+    n_edges = min(INCOMING_EDGES + max(size * k, COMPARED_ENTRIES), n_samples * k)
+    return (
+        Array("ends of a file of incoming edges", (n_copies, 2, n_edges), _index(n_samples)),
+        Array("their lengths", (n_copies, n_edges)),
+    )
+
+
+def _index(n_samples: int) -> str:
+    return index_dtype(n_samples).name
 
 
 def listed_edges(n_samples: int, k: int, width: int) -> Cost:
@@ -384,11 +620,10 @@ def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost, *,
 
     `by_label` means that only labeled rows are nodes.
     """
-    index = str(index_dtype(n_samples))
     return (
         *process,
         Array("degrees, and those of labeled rows", (2, n_samples), "int64"),
-        Array("lower nodes of the same components, and sizes", (2, n_samples), index),
+        Array("lower nodes of the same components, and sizes", (2, n_samples), _index(n_samples)),
         *streamed,
         Array("nodes that are joined, their roots, and the graph of these", (16, min(EDGES_AT_ONCE, n_edges)), "int64"),
         *(_labels(n_samples) if by_label else ()),
@@ -407,24 +642,28 @@ def goes_by_labels(weighting: Weighting) -> bool:
     return weighting.connects != "all" or weighting.labeled_factor != 1
 
 
-def weights_cost(n_samples: int, weighting: Weighting, width: int, process: Cost) -> Cost:
-    """Return the memory cost of a "weights" unit on lists of length `width`."""
+def weights_cost(n_samples: int, n_rows: int, weighting: Weighting, streamed: Cost, process: Cost) -> Cost:
+    """Return the memory cost of a "weights" unit of `n_rows` rows, with blocks of edges that cost `streamed`."""
     return (
         *process,
-        Array("degrees, the diagonal, and degrees as they are written", (3, n_samples)),
-        *listed_edges(n_samples, weighting.n_neighbors, width),
+        Array("degrees, sums of a block, and weights of self-loops", (3, n_rows)),
+        *streamed,
         *(_labels(n_samples) if goes_by_labels(weighting) else ()),
-        *(_median(n_samples * weighting.n_neighbors) if weighting.t == "median" else ()),
     )
 
 
-def _median(n_values: int) -> Cost:
+def median_cost(n_samples: int, k: int, width: int, process: Cost) -> Cost:
+    """Return the memory cost of a "median" unit on lists of length `width`."""
     return (
+        *process,
+        *listed_edges(n_samples, k, width),
         Array("counts of digits, of all blocks and of one, and their sums", (3, 2**DIGIT_BITS), "int64"),
-        Array("values around the median, apart, as one and in order", (3, min(HELD_VALUES, n_values))),
+        Array("values around the median, apart, as one and in order", (3, min(HELD_VALUES, n_samples * k))),
     )
 
 
+ENTRIES_STAGE = StageKind("entries", __name__, send_entries, entries_cost)
 EDGES_STAGE = StageKind("edges", __name__, mark_edges, edges_cost, arrays=create_edges)
 EDGES_SUMMARY_STAGE = StageKind("edges-summary", __name__, describe_graph, summary_cost, reads_weights=True)
-WEIGHTS_STAGE = StageKind("weights", __name__, weight_edges, weights_cost, reads_weights=True)
+MEDIAN_STAGE = StageKind("median", __name__, find_median, median_cost)
+WEIGHTS_STAGE = StageKind("weights", __name__, weight_edges, weights_cost, arrays=create_degrees, reads_weights=True)

@@ -13,7 +13,6 @@ from daskfs.graph.partition import (
     SearchUnit,
     block_rows,
     graph_dtype,
-    index_dtype,
     largest_block,
     read_members,
     search_units,
@@ -22,7 +21,7 @@ from daskfs.graph.partition import (
 from daskfs.graph.rows import searched_shape, searched_tiles
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows

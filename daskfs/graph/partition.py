@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from daskfs.graph.projection import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cell_search import SPARE
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.neighbors.descent_search import list_width, n_linked
@@ -36,7 +37,8 @@ STEP_ROWS = (BLOCK_ROWS, 8 * BLOCK_ROWS)
 STEP_BYTES = 2**26
 ASSIGN_UNITS = 8
 ASSIGN_BYTES = 2**26
-CHUNK_BYTES = 2**22
+PIECE_BYTES = 2**22
+"""Bytes of the spilled rows of a group that are written and read at a time."""
 MERGE_ROWS = 2**20
 MERGED_ENTRIES = 2**20
 """List entries per group that are merged at a time."""
@@ -45,6 +47,8 @@ PLANNED_VISITS, FOUND_COPIES = 3, 3
 MERGED_COPIES = 5 * 5
 """Lists per row while those of five groups are merged: as found, concatenated, their order, sorted, and a mask of
 distinct ones."""
+MOST_MEMBERS = 2**31 - 1
+"""Rows within a group have numbers of 32 bits."""
 MIN_BLOCK_ROWS = 4096
 MAX_BLOCK_ROWS = 2**16
 
@@ -66,6 +70,11 @@ def step_rows(shape: Shape) -> int:
     fitting = STEP_BYTES * shape.n_samples // max(shape.x_bytes, 1)
     wanted = int(np.clip(fitting, *STEP_ROWS))
     return min(wanted - wanted % BLOCK_ROWS, shape.tile_rows)
+
+
+def spilled_rows(shape: Shape) -> int:
+    """Return the number of spilled rows that are written and read at a time."""
+    return max(1, PIECE_BYTES * shape.n_samples // max(shape.x_bytes, 1))
 
 
 @dataclass(frozen=True)
@@ -98,8 +107,6 @@ class Partitioning:
         Number of groups of rows, one "build" unit each, and of cells over all groups.
     bands_per_unit
         Bands that one "assign" unit assigns to groups.
-    chunk_rows
-        Rows per chunk of the spilled rows.
     max_members
         Most rows of a group that are searched at once; a larger group is searched in parts.
     blocks_per_unit
@@ -109,7 +116,6 @@ class Partitioning:
     n_groups: int
     n_cells: int
     bands_per_unit: int
-    chunk_rows: int
     max_members: int
     blocks_per_unit: int
 
@@ -248,14 +254,11 @@ def partition_rows(
         n_groups = max(n_groups, int(np.ceil(LARGEST_GROUP * (n * held) / max(available, held))))
     n_groups = int(min(n_groups, max(1, sampled // 64)))
     n_cells = int(np.clip(n // cell_rows(k), n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
-    max_members = max(16 * k, int(LARGEST_GROUP * n / n_groups))
+    max_members = min(max(16 * k, int(LARGEST_GROUP * n / n_groups)), MOST_MEMBERS)
     if available is not None:
         max_members = max(16 * k, min(max_members, available // held))
     bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
-    rows = min(n, bands * shape.tile_rows)
-    row_bytes = max(1, shape.x_bytes // max(n, 1))
-    chunk = int(np.clip(2 * rows // (4 * max(n_groups, LEAST_GROUPS)), 16, max(16, CHUNK_BYTES // row_bytes)))
-    return Partitioning(n_groups, n_cells, bands, chunk, max_members, _blocks_per_merge(n, k, available))
+    return Partitioning(n_groups, n_cells, bands, max_members, _blocks_per_merge(n, k, available))
 
 
 def _blocks_per_merge(n_samples: int, k: int, available: int | None) -> int:
@@ -280,11 +283,6 @@ def search_width(spec: GraphSpec, k: int, *, pairwise: bool = False) -> int:
     if spec.projection is None:
         return k + SPARE
     return (PROJECTED_WIDTHS[1] if pairwise else PROJECTED_WIDTHS[0]) * k + SPARE
-
-
-def index_dtype(n_samples: int) -> np.dtype[np.generic]:
-    """Return the dtype of row numbers in neighbor lists: int32, or int64 from 2**31 rows."""
-    return np.dtype(np.int32 if n_samples < 2**31 else np.int64)
 
 
 def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dtype[np.generic]:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.errors import JobError
 from daskfs.graph.engine import Seen, engine_of_sample
 from daskfs.graph.neighbors import (
     chosen_engine,
@@ -38,26 +39,27 @@ from daskfs.graph.neighbors import (
     store_queries,
 )
 from daskfs.graph.partition import (
+    PIECE_BYTES,
     PLANNED_VISITS,
     Partitioning,
     SearchUnit,
     block_rows,
     found_lists,
     graph_dtype,
-    index_dtype,
     largest_block,
     lists_cost,
     member_cost,
     merged_lists,
     rows_at_a_merge,
     search_width,
+    spilled_rows,
     step_rows,
 )
 from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Space, fitted_space
 from daskfs.graph.rows import searched_tiles
 from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
 from daskfs.kernels.neighbors.cells import (
     CALIBRATION_RANKS,
@@ -79,12 +81,14 @@ from daskfs.kernels.neighbors.cells import (
 from daskfs.kernels.neighbors.descent_search import descent_neighbors
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
-from daskfs.stages.cost import Array, Cost, Objects, fullest
+from daskfs.stages.cost import Array, Cost, GiB, Objects, fullest
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
-from daskfs.storage import map_concurrent
+from daskfs.storage import free_bytes, used_bytes
 from daskfs.store import layout
+from daskfs.store.arrays import encode
 from daskfs.store.context import Context
+from daskfs.store.shards import Piece, ShardWriter, StoredPiece, read_pieces, stored_pieces
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, sample_rows
 
@@ -183,6 +187,48 @@ def expected_misses(context: Context, stage: Stage) -> str | None:
     )
 
 
+def check_room(context: Context, stage: Stage) -> None:
+    """Raise :class:`JobError` if the disk has no room for what an "assign" or "build" stage is about to spill.
+
+    Files that are spilled already count. Other stages and object stores have room.
+    """
+    store = context.store
+    if store.root is None or not stage.is_of(ASSIGN_STAGE, BUILD_STAGE) or (free := free_bytes(store.root)) is None:
+        return
+    needed = spilled_bytes(context, stage.parameters)
+    name = GraphSpec(**stage.parameters["graph"]).name
+    spilled = used_bytes(store.path(layout.SPILL.format(name)))
+    if needed - spilled > free:
+        msg = (
+            f"output.path {store.url}: the search for neighbors (graph {name}) writes about {needed / GiB:,.2f} GiB "
+            f"there, which it deletes at its end; {spilled / GiB:,.2f} GiB are written, and {free / GiB:,.2f} GiB are "
+            "free. Make room, and the same command goes on, or set output.path to a larger disk."
+        )
+        raise JobError(msg)
+
+
+def spilled_bytes(context: Context, parameters: Mapping[str, Any]) -> int:
+    """Return the estimated bytes on disk of all that a search spills, given the parameters of one of its stages.
+
+    The sample says how many groups rows visit, and how well their values compress; 0 if it led to an exact search.
+    """
+    spec, k, _ = _settings(parameters)
+    cells = context.store.need_json(layout.CELLS_SUMMARY.format(spec.name))
+    if cells["engine"] == "exact":
+        return 0
+    tiles, per_copy = searched_tiles(context, spec), round(cells["cells_per_row"] / cells["copies"])
+    search = Search(tiles.shape, spec, k, cells["copies"], per_copy)
+    saved = (1 - _stored_share(tiles)) * search.n_copies * search.row_bytes
+    return int(search.spilled_bytes + search.found_bytes - saved)
+
+
+def _stored_share(tiles: Tiles) -> float:
+    """Return the size of sampled rows as stored, relative to their values."""
+    rows = tiles.sampled_band(int(sample_rows(tiles.shape)[0]) // tiles.shape.tile_rows)[: spilled_rows(tiles.shape)]
+    parts = [rows.data, rows.indices] if is_sparse(rows) else [rows]
+    return sum(len(encode(part)) for part in parts) / max(sum(part.nbytes for part in parts), 1)
+
+
 def is_sketched(space: Space, spec: GraphSpec) -> bool:
     """Return whether rows are compared in the projection; cells of sparse rows are cut there in any case."""
     return spec.projection is not None and (space.basis is not None or isinstance(spec.projection, int))
@@ -238,7 +284,9 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     store.open(layout.KNN_RECALL.format(spec.name))[unit : unit + 1] = nearest[None]
     members = joined_members(parts)
     X = blocks[0] if len(blocks) == 1 else _stacked(blocks)
-    _spill(store, spec, plan, unit, X, members, start)
+    shards = ShardWriter(store, layout.SPILL_ROWS.format(spec.name, unit))
+    shards.write(_spilled(X, members, start, spilled_rows(tiles.shape)))
+    shards.close()
     sizes = np.bincount(members.group, minlength=plan.n_groups)
     return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
 
@@ -251,41 +299,25 @@ def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_ma
     return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
 
 
-def _spill(
-    store: Store,
-    spec: GraphSpec,
-    plan: Partitioning,
-    unit: int,
-    X: np.ndarray | sp.csr_matrix,
-    members: Members,
-    start: int,
-) -> None:
-    """Write the rows of a unit sorted by group, and last the offsets of the groups."""
-
-    def put(part: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
-        store.put_array(layout.SPILL_ROWS.format(spec.name, unit, part), values, chunks)
-
-    chunk = plan.chunk_rows
-    # one array instead of three: opening an array costs as much as its content
+def _spilled(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows: int) -> Iterator[Piece]:
+    """Yield the rows of a unit by group, `n_rows` at a time, after their numbers and the cells they probe."""
+    # one column instead of three
     member = (members.row + start) << 8 | members.is_home.astype(np.int64) << 7 | np.diff(members.starts)
-    put("member", member, (4 * chunk,))
-    put("cell", members.cell, (16 * chunk,))
-    bounds = np.searchsorted(members.group, np.arange(plan.n_groups + 1))
-    offsets = [bounds, members.starts[bounds]]
-    if is_sparse(X):
-        rows = X[members.row]
-        per_row = max(1, rows.nnz // max(members.row.size, 1))
-        put("data", rows.data, (chunk * per_row,))
-        put("indices", rows.indices.astype(np.int32), (chunk * per_row,))
-        put("indptr", rows.indptr.astype(np.int64), (4 * chunk,))
-        offsets.append(rows.indptr[bounds].astype(np.int64))
-    else:
-        name = layout.SPILL_ROWS.format(spec.name, unit, "values")
-        store.create(name, (members.row.size, X.shape[1]), X.dtype, (chunk, X.shape[1]))
-        values = store.open(name)
-        for block in row_blocks(members.row.size, 4 * chunk):
-            values[block] = X[members.row[block]]
-    put("offsets", np.stack(offsets))
+    lengths = np.diff(X.indptr).astype(np.int64) if is_sparse(X) else None
+    cuts = np.flatnonzero(np.diff(members.group, prepend=-1, append=-1))
+    for first, last in itertools.pairwise(cuts):
+        group, rows = int(members.group[first]), members.row[first:last]
+        yield group, "member", member[first:last]
+        yield group, "cell", members.cell[members.starts[first] : members.starts[last]]
+        if lengths is not None:
+            yield group, "length", lengths[rows]
+        for some in row_blocks(rows.size, n_rows):
+            block = X[rows[some]]
+            if is_sparse(block):
+                yield group, "indices", block.indices.astype(np.int32)
+                yield group, "data", block.data
+            else:
+                yield group, "values", block
 
 
 # ---------------------------------------------------------------------------------- build
@@ -300,7 +332,7 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     dimension = float(store.need_json(layout.CELLS_SUMMARY.format(spec.name))["dimension"])
     compared = spec if tiles.is_pairwise or is_sketched(space, spec) else replace(spec, projection=None)
     width = search_width(compared, k, pairwise=tiles.is_pairwise)
-    n_parts = 0
+    n_parts, shards = 0, ShardWriter(store, layout.SPILL_LISTS.format(spec.name, unit))
     for wanted in runs.parts(plan.max_members):
         rows, is_home, starts, cell = runs.members(wanted)
         if not rows.size:
@@ -324,9 +356,9 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                 indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
                 if not tiles.is_pairwise:
                     fill_short_lists(X, spec.metric, is_home, indices, distances)
-        _put_lists(context, parameters, f"{unit}-{n_parts}", rows, indices, distances)
+        shards.write(_listed(plan, tiles.shape.n_samples, k, rows, (indices, distances)))
         n_parts += 1
-    store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})
+    shards.close()
     return {"engine": engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
 
 
@@ -338,22 +370,13 @@ class _Runs:
     """Spilled rows of one group, concatenated over "assign" units; members are ordered by row number."""
 
     def __init__(self, store: Store, tiles: Tiles, spec: GraphSpec, plan: Partitioning, group: int) -> None:
-        self._store, self._shape, self._name, self._step = store, tiles.shape, spec.name, 4 * plan.chunk_rows
-        own = slice(None), slice(group, group + 2)
-        bounds = self._read((unit, "offsets", own) for unit in range(plan.assign_units(tiles.shape)))
-        self._bounds = [(unit, ends.copy()) for unit, ends in enumerate(bounds) if ends[0, 0] < ends[0, 1]]
-        empty = np.empty(0, np.int64)
-        member, cell = (
-            np.concatenate([empty, *self._read((unit, part, slice(*ends[row])) for unit, ends in self._bounds)])
-            for row, part in enumerate(("member", "cell"))
-        )
+        self._store, self._shape = store, tiles.shape
+        units = range(plan.assign_units(tiles.shape))
+        self._pieces = stored_pieces(store, (layout.SPILL_ROWS.format(spec.name, unit) for unit in units), group)
+        member, cell, self._length = _columns(store, self._pieces, {"member": "i8", "cell": "i4", "length": "i8"})
         self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
         self._member = np.repeat(np.arange(member.size), member & 127)
-        self._cell = cell.astype(np.int32)
-
-    def _read(self, parts: Iterable[tuple[int, str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
-        named = ((layout.SPILL_ROWS.format(self._name, unit, part), rows) for unit, part, rows in parts)
-        return self._store.read_each(named, part_bytes)
+        self._cell = cell
 
     @property
     def n_members(self) -> int:
@@ -412,67 +435,53 @@ class _Runs:
         """Return the rows of one part as stored, shape (n_members, n_features), dense or CSR; `pairs` is a mask."""
         wanted = np.zeros(self.n_members, dtype=bool)
         wanted[self._member[pairs]] = True
-        if self._shape.is_sparse:
-            return self._sparse_values(wanted)
-        values = np.empty((np.count_nonzero(wanted), self._shape.n_features), self._shape.dtype)
-        blocks, masks, seen = [], [], 0
-        for unit, bounds in self._bounds:
-            first, last = bounds[0]
-            # steps end at chunk boundaries, so that no chunk is read twice
-            for start in range(first - first % self._step, last, self._step):
-                block = slice(max(start, first), min(start + self._step, last))
-                mask = wanted[seen : seen + block.stop - block.start]
-                seen += mask.size
-                if mask.any():
-                    blocks.append((unit, "values", block))
-                    masks.append(mask)
+        if not self._shape.is_sparse:
+            return self._chosen("values", wanted, (self._shape.n_features,), self._shape.dtype)
+        entries = np.repeat(wanted, self._length)
+        data, indices = self._chosen("data", entries, (), self._shape.dtype), self._chosen("indices", entries, (), "i4")
+        indptr = np.concatenate([[0], np.cumsum(self._length[wanted])])
+        return sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self._shape.n_features))
+
+    def _chosen(self, column: str, mask: np.ndarray, row_shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Return the entries of a column where a mask over all of them is True; other pieces are not read."""
+        chosen = np.empty((np.count_nonzero(mask), *row_shape), dtype)
+        pieces = [piece for piece in self._pieces if piece.column == column]
+        ends = np.cumsum([piece.n_rows for piece in pieces], dtype=np.int64)
+        wanted = [mask[end - piece.n_rows : end] for piece, end in zip(pieces, ends, strict=True)]
+        read = read_pieces(self._store, (piece for piece, own in zip(pieces, wanted, strict=True) if own.any()))
         done = 0
-        for mask, read in zip(masks, self._read(blocks, self._step * values[:1].nbytes), strict=True):
-            count = int(np.count_nonzero(mask))
-            values[done : done + count] = read if count == mask.size else read[mask]
+        for own in filter(np.any, wanted):
+            values = next(read)
+            count = int(np.count_nonzero(own))
+            chosen[done : done + count] = values if count == own.size else values[own]
             done += count
-        return values
-
-    def _sparse_values(self, wanted: np.ndarray) -> sp.csr_matrix:
-        asked = [
-            (unit, part, slice(*ends[2]) if part != "indptr" else slice(ends[0, 0], ends[0, 1] + 1))
-            for unit, ends in self._bounds
-            for part in ("indptr", "data", "indices")
-        ]
-        longest = max((int(ends[2, 1] - ends[2, 0]) for _, ends in self._bounds), default=0)
-        found = self._read(asked, longest * np.dtype(self._shape.dtype).itemsize)
-        parts, seen = [], 0
-        for _, bounds in self._bounds:
-            first, last = bounds[0]
-            indptr, data, indices = (next(found) for _ in range(3))
-            run = sp.csr_matrix((data, indices, indptr - indptr[0]), shape=(last - first, self._shape.n_features))
-            parts.append(run[wanted[seen : seen + last - first]])
-            seen += last - first
-        return sp.vstack(parts, format="csr")
+        return chosen
 
 
-def _put_lists(
-    context: Context,
-    parameters: Mapping[str, Any],
-    part: str,
-    rows: np.ndarray,
-    indices: np.ndarray,
-    distances: np.ndarray,
-) -> None:
-    """Write the lists of one part, and the offsets of the rows of each "merge" unit."""
-    spec, k, plan = _settings(parameters)
-    n_samples = context.tiles.shape.n_samples
-    group, _, number = part.partition("-")
-    found = np.full((rows.size, k), -1, dtype=index_dtype(n_samples))
-    found[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
-    lengths = np.full((rows.size, k), np.inf)
-    lengths[:, : indices.shape[1]] = distances
-    starts = [plan.merged(n_samples, unit).start for unit in range(plan.merge_units(n_samples))]
-    bounds = np.searchsorted(rows, [*starts, n_samples])
-    chunk = max(1, rows.size // (4 * len(starts)))
-    for name, values in (("row", rows), ("indices", found), ("distances", lengths), ("bounds", bounds)):
-        chunks = None if name == "bounds" else (chunk, *values.shape[1:])
-        context.store.put_array(layout.SPILL_LISTS.format(spec.name, group, number, name), values, chunks)
+def _columns(store: Store, pieces: Iterable[StoredPiece], dtypes: Mapping[str, str]) -> list[np.ndarray]:
+    """Return columns of pieces as a whole; those without pieces are empty, of the given dtype."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
+    wanted = [piece for piece in pieces if piece.column in found]
+    for piece, values in zip(wanted, read_pieces(store, wanted), strict=True):
+        found[piece.column].append(values)
+    return [np.concatenate(found.pop(name) or [np.empty(0, dtype)]) for name, dtype in dtypes.items()]
+
+
+def _listed(
+    plan: Partitioning, n_samples: int, k: int, rows: np.ndarray, lists: tuple[np.ndarray, np.ndarray]
+) -> Iterator[Piece]:
+    """Yield the lists of one part, filled up to length k, by "merge" unit; `rows`, their numbers, are ascending."""
+    for unit in range(plan.merge_units(n_samples)):
+        wanted = plan.merged(n_samples, unit)
+        own = slice(*np.searchsorted(rows, [wanted.start, wanted.stop]))
+        indices, distances = (found[own] for found in lists)
+        named = np.full((len(indices), k), -1, index_dtype(n_samples))
+        named[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
+        lengths = np.full(named.shape, np.inf)
+        lengths[:, : distances.shape[1]] = distances
+        yield unit, "row", rows[own]
+        yield unit, "indices", named
+        yield unit, "distances", lengths
 
 
 # ---------------------------------------------------------------------------------- merge
@@ -484,22 +493,9 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     if chosen_engine(store, spec.name) == "exact":
         return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
     n_short = 0
-    summaries = map_concurrent(
-        store.root,
-        lambda group: store.need_json(layout.LISTS_SUMMARY.format(spec.name, group)),
-        range(plan.n_groups),
-    )
-    parts = [(group, part) for group, found in enumerate(summaries) for part in range(int(found["n_parts"]))]
-
-    def names(name: str, some: Iterable[tuple[int, int]]) -> Iterator[str]:
-        return (layout.SPILL_LISTS.format(spec.name, group, part, name) for group, part in some)
-
-    bounds = store.read_each(zip(names("bounds", parts), itertools.repeat(slice(unit, unit + 2))))
-    runs = {part: slice(*ends) for part, ends in zip(parts, bounds, strict=True) if ends[0] < ends[1]}
-    rows, indices, distances = (
-        np.concatenate(list(store.read_each(zip(names(name, runs), runs.values(), strict=True))))
-        for name in ("row", "indices", "distances")
-    )
+    lists = (layout.SPILL_LISTS.format(spec.name, group) for group in range(plan.n_groups))
+    dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
+    rows, indices, distances = _columns(store, stored_pieces(store, lists, unit), dtypes)
     order = np.argsort(rows, kind="stable")
     for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
         here = slice(wanted.start + block.start, wanted.start + block.stop)
@@ -687,10 +683,9 @@ def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
     """Return the memory cost of a unit's rows, and of their groups and cells."""
     shape = search.shape
     n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
-    copies = 6 if shape.is_sparse else 2  # all sparse rows are sorted by group at once
     return (
-        Objects("rows of bands, apart and as one", copies * n_rows, search.row_bytes),
-        Objects("rows that are written at a time", 4 * plan.chunk_rows, search.row_bytes),
+        Objects("rows of bands, apart and as one", 2 * n_rows, search.row_bytes),
+        Objects("rows that are written at a time, and encoded", 8, PIECE_BYTES),
         Array("rows, groups and cells of members", (PLANNED_VISITS, 3, n_rows), "int64"),
         Array("cells that members look into", (PLANNED_VISITS, n_rows, search.cells_per_copy), "int32"),
     )

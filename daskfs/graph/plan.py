@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from daskfs.graph.edges import (
     EDGES_STAGE,
     EDGES_SUMMARY_STAGE,
+    ENTRIES_STAGE,
+    GIVEN,
+    MEDIAN_STAGE,
     WEIGHTS_STAGE,
+    Stretches,
     goes_by_labels,
+    incoming_edges,
     listed_edges,
     own_lists,
 )
@@ -20,7 +25,6 @@ from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
     Partitioning,
     block_rows,
-    index_dtype,
     largest_block,
     partition_rows,
     search_units,
@@ -29,9 +33,10 @@ from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STA
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost
 from daskfs.graph.spec import TARGET_NAMES, Engine, GraphSpec, Lists, TargetGraph, Weighting
-from daskfs.graph.streaming_median import MEDIAN_PASSES
 from daskfs.graph.target import TARGETS_STAGE, blocks_per_unit
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import MAX_PROBES
+from daskfs.kernels.statistics.streaming_median import MEDIAN_PASSES
 from daskfs.stages.cost import HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
@@ -41,6 +46,8 @@ from daskfs.tiles.shapes import chunk_bytes
 
 EDGES_BYTES = 256 * MiB
 """Bytes of the lists of an "edges" unit's rows, and their marks."""
+SENT_ENTRIES = 2**23
+"""List entries of an "entries" unit."""
 PLANNED_COPIES = 2.5
 """Estimated number of groups that a row visits."""
 PLANNED_CELLS = 10
@@ -113,7 +120,7 @@ def plan_lists(
         return [Stage.of(TARGETS_STAGE, f"targets-{lists.name}", n_units, parameters, cost, **traffic)]
     width = (widths or {}).get(lists.base.name) or lists.n_candidates(n, k)
     parameters["n_candidates"] = min(lists.n_candidates(n, k), width)
-    traffic["bytes_read"] += _n_blocks(n) * largest_block(n) * width * _entry_bytes(n)
+    traffic["bytes_read"] += _stored_rows(n) * width * _entry_bytes(n)
     cost = MIXED_STAGE.cost(n, k, width, (PROCESS,))
     return [Stage.of(MIXED_STAGE, lists.name, n_units, parameters, cost, **traffic)]
 
@@ -150,26 +157,24 @@ class _Groups:
             ASSIGN_STAGE,
             self._n_assigning,
             bytes_read=self.search.shape.x_bytes + self._n_assigning * self._cut_bytes,
-            bytes_written=self._spilled_bytes + self._recall_bytes,
+            bytes_written=self.search.spilled_bytes + self._recall_bytes,
             needed_until=self._name(RECALL_STAGE),
         )
 
     def _build(self) -> Stage:
-        plan, search = self.plan, self.search
-        # the rows of a group from one "assign" unit begin and end within a chunk
-        ends = self._n_assigning * plan.n_groups * plan.chunk_rows * search.row_bytes
+        n_groups, search = self.plan.n_groups, self.search
         return self._stage(
             BUILD_STAGE,
-            plan.n_groups,
-            bytes_read=self._spilled_bytes + ends + plan.n_groups * self._space_bytes,
-            bytes_written=self._found_bytes,
+            n_groups,
+            bytes_read=search.spilled_bytes + n_groups * self._space_bytes,
+            bytes_written=search.found_bytes,
             needed_until=self._name(RECALL_STAGE),
         )
 
     def _merge(self) -> Stage:
-        n = self.search.shape.n_samples
-        written = n * self.search.k * _entry_bytes(n)
-        return self._stage(MERGE_STAGE, self.plan.merge_units(n), bytes_read=self._found_bytes, bytes_written=written)
+        search, n = self.search, self.search.shape.n_samples
+        written = n * search.k * _entry_bytes(n)
+        return self._stage(MERGE_STAGE, self.plan.merge_units(n), bytes_read=search.found_bytes, bytes_written=written)
 
     def _recall(self) -> Stage:
         read = self._recall_bytes + WORD * self.search.shape.n_samples * self.search.k
@@ -201,21 +206,17 @@ class _Groups:
         return self._space_bytes + search.n_asked * search.shape.n_features * search.dtype.itemsize
 
     @property
-    def _spilled_bytes(self) -> int:
-        """Bytes of the rows of all groups, each with its number and the cells it probes."""
-        search = self.search
-        return search.n_copies * (search.row_bytes + WORD + HALF_WORD * search.cells_per_copy)
-
-    @property
-    def _found_bytes(self) -> int:
-        """Bytes of the lists of all groups, each with its row number."""
-        search = self.search
-        return search.n_copies * (WORD + _entry_bytes(search.shape.n_samples) * search.k)
-
-    @property
     def _recall_bytes(self) -> int:
         """Bytes of the distances of the recall queries from all "assign" units."""
         return self._n_assigning * self.search.n_asked * self.search.k * WORD
+
+
+def cut_stretches(n_samples: int, k: int) -> dict[str, int]:
+    """Return the parameters of :class:`~daskfs.graph.edges.Stretches` for lists of which k entries make the graph."""
+    size, n_blocks = largest_block(n_samples), _n_blocks(n_samples)
+    sent = max(1, min(SENT_ENTRIES // (size * k), n_blocks))
+    whole = EDGES_BYTES // (sent * total(own_lists(n_samples, size, k)))
+    return {"blocks_per_unit": max(1, whole) * sent, "blocks_sent": sent}
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | None = None) -> list[Stage]:
@@ -230,61 +231,113 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
     width
         Length of the lists; None for k.
     """
-    width = width or k
-    return [_marking(n_samples, graph, k, process, width), _describing(n_samples, graph, k, process, width)]
-
-
-def _marking(n_samples: int, graph: str, k: int, process: Cost, width: int) -> Stage:
-    size, n_blocks = largest_block(n_samples), _n_blocks(n_samples)
-    blocks = max(1, min(EDGES_BYTES // total(own_lists(n_samples, size, k)), n_blocks))
-    n_units = -(-n_blocks // blocks)
-    # a unit reads the lists of its own rows and of all lower ones
-    rows_read = size * sum(min((unit + 1) * blocks, n_blocks) for unit in range(n_units))
-    return Stage.of(
+    width, own = width or k, cut_stretches(n_samples, k)
+    stretches, stored = Stretches.of(own, n_samples), _stored_rows(n_samples)
+    index = index_dtype(n_samples).itemsize
+    parameters, entry = {"name": graph, "n_neighbors": k, **own}, 2 * index + WORD
+    received = 2 * n_samples * k * entry if stretches.n_sending else 0  # parts of chunks are read whole
+    edges = Stage.of(
         EDGES_STAGE,
         f"edges-{graph}-{k}",
-        n_units,
-        {"name": graph, "n_neighbors": k, "blocks_per_unit": blocks},
-        EDGES_STAGE.cost(n_samples, min(blocks * size, n_samples), k, width, process),
-        bytes_read=rows_read * width * index_dtype(n_samples).itemsize,
-        bytes_written=n_samples * k,
+        len(stretches),
+        parameters,
+        EDGES_STAGE.cost(n_samples, min(stretches.rows_each, n_samples), k, width, process),
+        bytes_read=stored * width * (index + 2 * WORD) + received,
+        bytes_written=n_samples * k * (1 + entry),
     )
+    describe = _describing(n_samples, parameters, process, width)
+    if not stretches.n_sending:
+        return [edges, describe]
+    sent = replace(edges, clears=layout.EDGES_SENT.format(graph, k))
+    entries = Stage.of(
+        ENTRIES_STAGE,
+        f"entries-{graph}-{k}",
+        stretches.n_sending,
+        parameters,
+        ENTRIES_STAGE.cost(n_samples, stretches.rows_sent, k, width, process),
+        bytes_read=stored * width * (index + WORD),
+        bytes_written=n_samples * k * entry,
+        needed_until=edges.name,
+    )
+    return [entries, sent, describe]
 
 
-def _describing(n_samples: int, graph: str, k: int, process: Cost, width: int) -> Stage:
+def _describing(n_samples: int, parameters: Mapping[str, Any], process: Cost, width: int) -> Stage:
+    graph, k = parameters["name"], parameters["n_neighbors"]
     size, by_label = largest_block(n_samples), graph in TARGET_NAMES  # only labeled rows are nodes
+    streamed = _streamed(n_samples, k, width)
     # marks and lengths are read again for a histogram
-    row_bytes = 2 * k + (_entry_bytes(n_samples) + WORD) * width
-    streamed = listed_edges(n_samples, k, width)
+    read = _edge_bytes(n_samples, k, width) + _stored_rows(n_samples) * (k + WORD * width)
     return Stage.of(
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{graph}-{k}",
         1,
-        {"name": graph, "n_neighbors": k},
+        parameters,
         EDGES_SUMMARY_STAGE.cost(n_samples, streamed, size * k, process, by_label=by_label),
-        bytes_read=_n_blocks(n_samples) * size * row_bytes + (WORD * n_samples if by_label else 0),
+        bytes_read=read + (WORD * n_samples if by_label else 0),
     )
+
+
+def _streamed(n_samples: int, k: int, width: int) -> Cost:
+    """Return the memory cost of the edges of a stretch, block by block, and of its incoming edges, file by file."""
+    return (*listed_edges(n_samples, k, width), *incoming_edges(n_samples, largest_block(n_samples), k, 5))
+
+
+def _edge_bytes(n_samples: int, k: int, width: int) -> int:
+    """Return the bytes of all edges, as marked lists and as incoming edges."""
+    entry = 2 * index_dtype(n_samples).itemsize + WORD
+    return _stored_rows(n_samples) * (k + _entry_bytes(n_samples) * width) + n_samples * k * entry
 
 
 def _n_blocks(n_samples: int) -> int:
-    """Return the number of blocks of rows of stored lists; blocks are read whole."""
     return -(-n_samples // block_rows(n_samples))
 
 
-def plan_weights(n_samples: int, weighting: Weighting, process: Cost, width: int | None = None) -> Stage:
-    """Return the stage that sums the degrees of one weighting, for lists of length `width` (None for k)."""
-    k = weighting.n_neighbors
-    width = width or k
-    passes = MEDIAN_PASSES if weighting.t == "median" else int(isinstance(weighting.t, str))
-    stored = _n_blocks(n_samples) * largest_block(n_samples)
-    read = stored * (k + _entry_bytes(n_samples) * width + passes * (k + WORD * width))
-    read += 2 * WORD * n_samples if goes_by_labels(weighting) else 0
+def _stored_rows(n_samples: int) -> int:
+    """Return the number of rows of stored lists, which are read in whole blocks."""
+    return _n_blocks(n_samples) * largest_block(n_samples)
+
+
+def plan_weights(
+    n_samples: int, weightings: Iterable[Weighting], process: Cost, widths: Mapping[str, int] | None = None
+) -> list[Stage]:
+    """Return the stages that sum the degrees of some weightings; `widths` has the lengths of lists longer than k."""
+    widths, medians, weights = widths or {}, {}, []
+    for weighting in weightings:
+        graph, k = weighting.graph, weighting.n_neighbors
+        width = widths.get(graph) or k
+        if weighting.weights == "heat" and weighting.t == "median" and graph != GIVEN:
+            medians[graph, k] = _median(n_samples, graph, k, process, width)
+        weights.append(_weighing(n_samples, weighting, process, width))
+    return [*medians.values(), *weights]
+
+
+def _median(n_samples: int, graph: str, k: int, process: Cost, width: int) -> Stage:
+    parameters, cost = {"name": graph, "n_neighbors": k}, MEDIAN_STAGE.cost(n_samples, k, width, process)
+    read = MEDIAN_PASSES * _stored_rows(n_samples) * (k + WORD * width)
+    return Stage.of(MEDIAN_STAGE, f"median-{graph}-{k}", 1, parameters, cost, bytes_read=read)
+
+
+def _weighing(n_samples: int, weighting: Weighting, process: Cost, width: int) -> Stage:
+    k, is_given = weighting.n_neighbors, weighting.graph == GIVEN
+    own = one_stretch(n_samples) if is_given else cut_stretches(n_samples, k)
+    stretches = Stretches.of(own, n_samples)
+    streamed = () if is_given else _streamed(n_samples, k, width)
+    facts = len(stretches) * WORD * len(layout.EDGE_FACTS) * _n_blocks(n_samples)
+    read = 0 if is_given else _edge_bytes(n_samples, k, width) + facts
+    read += 2 * WORD * n_samples * len(stretches) if goes_by_labels(weighting) else 0
+    rows = min(stretches.rows_each, n_samples)
     return Stage.of(
         WEIGHTS_STAGE,
         f"weights-{weighting.key}",
-        1,
-        {"weighting": asdict(weighting)},
-        WEIGHTS_STAGE.cost(n_samples, weighting, width, process),
+        len(stretches),
+        {"weighting": asdict(weighting), **own},
+        WEIGHTS_STAGE.cost(n_samples, rows, weighting, streamed, process),
         bytes_read=read,
         bytes_written=WORD * n_samples,
     )
+
+
+def one_stretch(n_samples: int) -> dict[str, int]:
+    """Return the parameters of one stretch of all rows, as a precomputed matrix has it."""
+    return dict.fromkeys(("blocks_per_unit", "blocks_sent"), _n_blocks(n_samples))

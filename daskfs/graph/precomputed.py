@@ -12,8 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.moments import row_blocks
@@ -27,6 +28,8 @@ INDICES, DISTANCES = (PurePath(name).name for name in (layout.KNN_INDICES, layou
 METRIC_ATTRIBUTE, SCALING_ATTRIBUTE = "metric", "graph_scaling"
 TIED = (1e-6, 1e-12)
 """Relative and absolute tolerance for equal distances, which lists order by row number."""
+MOST_MATRIX_ROWS = 2**31
+"""Rows of a matrix, whose pairs are sorted as integers of 63 bits and a side of the diagonal."""
 RUN_ENTRIES = (2**20, 2**23)
 """Minimum and maximum number of entries that are sorted at a time."""
 
@@ -167,11 +170,17 @@ class WeightMatrix:
         return cls(where, matrix.shape, EntryRows(matrix.indptr, matrix.nnz, where), matrix.indices, matrix.data)
 
     def check_size(self, n_samples: int) -> None:
-        """Raise :class:`InputError` unless the shape is (n_samples, n_samples)."""
+        """Raise :class:`InputError` unless the shape is (n_samples, n_samples), of rows whose pairs fit an int64."""
         if self.shape != (n_samples, n_samples):
             msg = (
                 f"{self.where} has shape {self.shape}, and X has n_samples={n_samples}: a weight for every pair of "
                 "rows is needed."
+            )
+            raise InputError(msg)
+        if n_samples > MOST_MATRIX_ROWS:
+            msg = (
+                f"{self.where} is a matrix of {n_samples} rows, and at most {MOST_MATRIX_ROWS} are supported: give "
+                "neighbor lists, of a run or of KNNGraph.save."
             )
             raise InputError(msg)
 

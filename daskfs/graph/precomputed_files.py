@@ -279,7 +279,7 @@ def _states_of(folder: ZarrFolder, arrays: tuple[str, ...]) -> list[list[Any]]:
     files = [(folder.path, folder.path / name) for name in METADATA]
     for array in (folder.need(name) for name in arrays):
         files += [(array.path, array.path / name) for name in METADATA]
-        files += [(array.path, file) for file in sampled_chunk_files(array.array, array.path, SAMPLED_CHUNKS)]
+        files += [(array.path, file) for file in sampled_chunk_files(array.array, array.path, SAMPLED_CHUNKS).values()]
     return [state for state in map_concurrent(folder.path, _state, files) if state is not None]
 
 

@@ -16,9 +16,10 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
-from daskfs.graph.partition import block_rows, index_dtype, largest_block
+from daskfs.graph.partition import block_rows, largest_block
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix, run_entries
 from daskfs.graph.precomputed_files import open_graph
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -132,10 +133,14 @@ def _sort_entries(matrix: WeightMatrix, runs: _SortedRuns) -> np.ndarray:
         loops, apart = rows == columns, (rows != columns) & (weights > 0)
         np.add.at(diagonal, rows[loops], weights[loops])
         rows, columns = rows[apart], columns[apart]
-        # the last bit of a key is the side of the diagonal
-        pair = np.minimum(rows, columns) * n_samples + np.maximum(rows, columns)
-        runs.add(2 * pair + (rows > columns), weights[apart])
+        runs.add(pair_keys(rows, columns, n_samples), weights[apart])
     return diagonal
+
+
+def pair_keys(rows: np.ndarray, columns: np.ndarray, n_samples: int) -> np.ndarray:
+    """Return an int64 for each entry off the diagonal; two entries of a pair of rows differ in the last bit only."""
+    pair = np.minimum(rows, columns) * n_samples + np.maximum(rows, columns)
+    return 2 * pair + (rows > columns)
 
 
 def _store_edges(store: Store, runs: _SortedRuns, n_edges: int, n_samples: int) -> None:

@@ -56,7 +56,8 @@ class OwnRows(Tiles):
     def _dense(self) -> Array:
         return self.store.open(layout.OWN_ROWS.format(self._name))
 
-    def _sampled_band(self, index: int) -> np.ndarray:
+    def sampled_band(self, index: int) -> np.ndarray:
+        """Return the sampled rows of one band that has any, as stored."""
         return self.store.open(layout.OWN_SAMPLE.format(self._name, index))[...]
 
 

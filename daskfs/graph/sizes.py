@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.graph.partition import (
-    CHUNK_BYTES,
+    PIECE_BYTES,
     SAMPLED_PER_CELL,
     Partitioning,
     graph_dtype,
@@ -17,6 +17,7 @@ from daskfs.graph.partition import (
 )
 from daskfs.graph.projection import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS, directions
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import LARGE_CELL
 from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES, TILE_ROWS, part_rows
 from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
@@ -95,6 +96,16 @@ class Search:
         return -(-self.shape.x_bytes // self.shape.n_samples)
 
     @property
+    def spilled_bytes(self) -> int:
+        """Bytes of the rows of all groups, each with its number and the cells it probes."""
+        return self.n_copies * (self.row_bytes + WORD + HALF_WORD * self.cells_per_copy)
+
+    @property
+    def found_bytes(self) -> int:
+        """Bytes of the lists of all groups, each with its row number."""
+        return self.n_copies * (WORD + (index_dtype(self.shape.n_samples).itemsize + WORD) * self.k)
+
+    @property
     def compared_row_bytes(self) -> int:
         """Bytes of a row in graph space."""
         return self.row_bytes * self.dtype.itemsize // self.shape.itemsize
@@ -147,7 +158,7 @@ def incomplete_cost(shape: Shape, n_base: int) -> Cost:
 def group_cost(search: Search) -> Cost:
     """Return the memory cost of searching a group, excluding its rows."""
     return (
-        Objects("chunks that are read", 4, CHUNK_BYTES),
+        Objects("pieces that are read", 4, PIECE_BYTES),
         Objects("products of a tile, what is sorted of them, and marks", 3, TILE_BYTES),
         Array("centers", (-(-search.n_sampled // SAMPLED_PER_CELL), search.columns), "float32"),
         *(incomplete_cost(search.shape, LARGE_CELL) if search.pairwise else ()),

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.graph.partition import block_rows, index_dtype, largest_block, lists_cost
+from daskfs.graph.partition import block_rows, largest_block, lists_cost
 from daskfs.graph.spec import TargetGraph
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, SortedTargets
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost

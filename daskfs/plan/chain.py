@@ -214,7 +214,7 @@ class Chain:
         for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
             if name != GIVEN:
                 stages += plan_edges(shape.n_samples, name, k, process, widths[name])
-        streaming = [plan_weights(shape.n_samples, w, process, widths.get(w.graph)) for w in weightings]
+        streaming = plan_weights(shape.n_samples, weightings, process, widths)
         streaming += plan_invariants(self._tests, shape.n_samples, self.data.n_classes, process, widths)
         row_sums = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
         slabs = plan_scores(

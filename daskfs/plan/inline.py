@@ -19,7 +19,7 @@ from daskfs.graph.representation import Representation
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.kernels.missing import filled_by_means, has_missing, observe
 from daskfs.kernels.scaling import row_norms, row_sums
 from daskfs.kernels.statistics.column_hash import column_hashes, first_equal
@@ -34,7 +34,7 @@ from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels, put_sample_column
+from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles
 from daskfs.store.value_checks import check_finite
@@ -81,7 +81,7 @@ def memory_context(
         store.put_array(layout.FILL, fill)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
     put_labels(store, labels)
-    put_sample_column(store, "weights", weights)
+    put_weights(store, weights)
     info = TileInfo(shape, "memory", "memory", None, task, classes, facts=facts)
     return Context(store, Tiles(store, info, X))
 
@@ -152,8 +152,9 @@ def score_features(
         Whether to leave out the warning before a search that a sample says will find few neighbors, and the progress in
         a notebook.
     """
+    counts = None if labels is None else LabelCounts.of(labels, context.weights())
     for method in methods:
-        check_labels(method.criterion, method.label, labels, context.weights())
+        check_labels(method.criterion, method.label, counts)
     n_samples = context.tiles.shape.n_samples
     graph, rep = (None, given) if isinstance(given, Representation) else (given, None)
     lists = needed_lists(methods, n_samples) if rep is None else needed_lists(methods, n_samples, rep.completed)

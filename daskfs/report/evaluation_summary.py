@@ -59,8 +59,7 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
     stage = evaluate_stage(plan)
     if stage is None:
         return None
-    names = [one.name for one in plan.stages]
-    own = names[names.index("design") :]
+    own = [one.name for one in plan.stages if "n_splits" in one.parameters]
     ran = [times["stages"][name] for name in own if name in times["stages"]]
     wall, busy = (sum(pair[place] for pair in ran) for place in (0, 1))
     design = Design(stage.parameters)

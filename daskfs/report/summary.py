@@ -22,12 +22,13 @@ from daskfs.evaluation.tables import read_table
 from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
-from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE, weight_summary
 from daskfs.graph.mixed import mixed_graph
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, chosen_engine
 from daskfs.graph.partitioned_search import BUILD_STAGE, LOW_RECALL
 from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import Weighting as EdgeWeighting
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.kernels.scaling import components_of
 from daskfs.kernels.statistics.permutation import qvalues
@@ -47,7 +48,7 @@ from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import StoragePath, as_path, is_there
 from daskfs.store import layout
-from daskfs.store.context import Context, open_tiles
+from daskfs.store.context import Context, label_counts_of, open_tiles
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 from daskfs.tiles.plan import TilePlan
@@ -79,18 +80,23 @@ def _version(library: str) -> str:
 def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
     """Sum the records of a stage, over all rounds of a loop: seconds, bytes, and measured and planned peak memory."""
     units = recorded_units(context, stage)
-    records = [record or {} for record in context.store.ledger.records(stage.name, units)]
+    seconds, n_read, n_written, peak = 0.0, 0, 0, 0
+    for record in filter(None, context.store.ledger.records(stage.name, units)):  # all at once would take much memory
+        seconds += float(record.get("seconds", 0.0))
+        n_read += int(record.get("bytes_read", 0))
+        n_written += int(record.get("bytes_written", 0))
+        peak = max(peak, int(record.get("peak_bytes", 0)))
     rounds = len(units) // stage.n_units
     return {
         "name": stage.name,
         "units": len(units),
         "rounds": rounds if stage.loop else None,
-        "seconds": round(sum(float(r.get("seconds", 0.0)) for r in records), 3),
-        "bytes_read": sum(int(r.get("bytes_read", 0)) for r in records),
-        "bytes_written": sum(int(r.get("bytes_written", 0)) for r in records),
+        "seconds": round(seconds, 3),
+        "bytes_read": n_read,
+        "bytes_written": n_written,
         "planned_bytes_read": rounds * stage.bytes_read,
         "planned_bytes_written": rounds * stage.bytes_written,
-        "peak_bytes": max((int(r.get("peak_bytes", 0)) for r in records), default=0),
+        "peak_bytes": peak,
         "planned_peak_bytes": stage.peak_bytes,
     }
 
@@ -182,13 +188,13 @@ def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
 
 
 def _data(tiles: Tiles) -> dict[str, Any]:
-    shape, labels = tiles.shape, tiles.labels()
+    shape, labels = tiles.shape, label_counts_of(tiles)[0]
     facts: dict[str, Any] = {
         "source": tiles.info.source,
         "n_samples": shape.n_samples,
         "n_features": shape.n_features,
         "task": tiles.info.task,
-        "n_labeled": int(labels.is_labeled.sum()) if labels is not None else 0,
+        "n_labeled": labels.n_labeled if labels is not None else 0,
         **{name: tiles.info.facts.get(name) for name in SAMPLE_COLUMNS},
         "classes": None,
         "target": None,
@@ -203,10 +209,9 @@ def _data(tiles: Tiles) -> dict[str, Any]:
         "in_place": tiles.info.x_path,
     }
     if labels is not None and labels.task == "classification":
-        facts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
-    elif labels is not None and facts["n_labeled"]:
-        known = labels.values[labels.is_labeled]
-        facts["target"] = {"min": float(known.min()), "max": float(known.max()), "mean": float(known.mean())}
+        facts["classes"] = dict(zip(labels.classes, labels.by_class, strict=True))
+    elif labels is not None and labels.target is not None:
+        facts["target"] = dict(zip(("min", "max", "mean"), labels.target, strict=True))
     return facts
 
 
@@ -317,7 +322,7 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
             continue
         key = stage.name.removeprefix("weights-")
         used = [m.label for m in methods if any(w.key == key for w in graph_needs([m]))]
-        summary = store.need_json(layout.WEIGHT_SUMMARY.format(key))
+        summary = weight_summary(store, EdgeWeighting(**weighting))
         t_rule = weighting["t"] if isinstance(weighting["t"], str) else "given"
         yield {
             "kind": GIVEN if name == GIVEN else weighting["weights"],
@@ -422,10 +427,9 @@ def _solution_warnings(store: Store, plan: Plan) -> list[str]:
 
 def _label_warnings(store: Store, plan: Plan) -> list[str]:
     context, methods = Context(store), _methods_of(plan)
-    labels, weights = context.labels(), context.weights()
-    info = context.tiles.info
+    info, labels = context.tiles.info, context.label_counts()
     note = classes_note(info.classes, info.facts.get("unlabeled"))
-    found = [message for method in methods for message in label_warnings(method, labels, weights)]
+    found = [message for method in methods for message in label_warnings(method, labels)]
     return found if note is None else [note, *found]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import criteria
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.store.context import Context
 
 ROWS = 2000
@@ -51,13 +51,13 @@ def trust_warnings(
     """
     found = _beaten(verdict)
     used = np.unique(np.concatenate([np.empty(0, np.int64), *map(np.asarray, best.values())]).astype(np.int64))
-    labels = context.labels()
+    counts = context.label_counts()
     if used.size:
         rows, X = context.tiles.sampled_columns(used, ROWS, None)
         if not filtered:
             found += _copies(X, used, best)
-        if labels is not None:
-            seen = labels.of_rows(rows)
+        if (labels := context.labels_of(rows)) is not None:
+            seen = labels.of_rows(np.arange(rows.size))
             first = list(dict.fromkeys(int(features[0]) for features in best.values() if len(features)))
             what = {feature: _leak(X[:, np.searchsorted(used, feature)], seen) for feature in first}
             found += [
@@ -65,7 +65,7 @@ def trust_warnings(
                 for feature, does in what.items()
                 if does
             ]
-    return found + _of_one_name(names) + (_like_a_target(labels) or _few_rows(labels))
+    return found + _of_one_name(names) + (_like_a_target(counts) or _few_rows(counts))
 
 
 def _beaten(verdict: Mapping[str, Any] | None) -> list[str]:
@@ -126,13 +126,12 @@ def _of_one_name(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _like_a_target(labels: Labels | None) -> list[str]:
+def _like_a_target(labels: LabelCounts | None) -> list[str]:
     """Return a warning about classes that look like the values of a target: many whole numbers, some in few rows."""
     if labels is None or labels.task != "classification" or len(labels.classes) < MANY:
         return []
-    counts = np.bincount(labels.values[labels.is_labeled], minlength=len(labels.classes))
     numbers = [name for name in labels.classes if re.fullmatch(r"-?\d+", name)]
-    if len(numbers) < len(labels.classes) or counts.min() >= LONELY:
+    if len(numbers) < len(labels.classes) or min(labels.by_class) >= LONELY:
         return []
     methods = ", ".join(name for name, one in criteria().items() if one.needs_labels and "regression" in one.tasks)
     return [
@@ -141,11 +140,11 @@ def _like_a_target(labels: Labels | None) -> list[str]:
     ]
 
 
-def _few_rows(labels: Labels | None) -> list[str]:
+def _few_rows(labels: LabelCounts | None) -> list[str]:
     if labels is None or labels.task != "classification":
         return []
-    counts = np.bincount(labels.values[labels.is_labeled], minlength=len(labels.classes))
-    few = [f"'{name}' {count}" for name, count in zip(labels.classes, counts.tolist(), strict=True) if 0 < count < FEW]
+    counts = zip(labels.classes, labels.by_class, strict=True)
+    few = [f"'{name}' {count}" for name, count in counts if 0 < count < FEW]
     if not few:
         return []
     more = "" if len(few) <= FEW else f" and {len(few) - FEW} more"
