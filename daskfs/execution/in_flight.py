@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future as Found
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,6 +38,8 @@ QUEUED = 16
 """Further units, which wait in the scheduler: adaptive clusters start workers for them, no death of a worker counts for
 them, and a worker that joins finds some.
 """
+AT_ONCE = QUEUED // 2
+"""Fewest units that are submitted together: the others that wait in the scheduler last meanwhile."""
 LOOK_SECONDS = 2.0
 """Seconds between checks of the cluster by the driver."""
 
@@ -60,18 +62,28 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """Unit that ended, and its record in the store."""
+class Ended:
+    """Unit that ended, its future, and its record if it is done."""
 
     unit: int
     future: Future[Any]
-    found: Found[Record | None] | None = None
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Ended unit, its record and the line of it if they were found, and whether they were waited for."""
+
+    asked: _Asked
+    found: tuple[Record, bytes] | None
+    is_last: bool
 
 
 class Flight:
     """Units of one stage in flight on a cluster. Waiting for the next unit also checks the cluster.
 
-    Records of ended units are read in threads: read one by one, they would take the latency of the store each.
+    Records of ended units are read in threads: read one by one, they would take the latency of the store each. Units
+    that end while others are handled are handled together.
     """
 
     def __init__(
@@ -88,89 +100,117 @@ class Flight:
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._running: dict[str, _Asked] = {}
         self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
-        self._ended: SimpleQueue[Future[Any] | _Looked] = SimpleQueue()
-        self._readers = ThreadPoolExecutor(at_once(context.store.root), thread_name_prefix="daskfs-records")
-        self._n_looked_at = 0
+        self._ended: SimpleQueue[Future[Any] | Found[list[_Read]]] = SimpleQueue()
+        self._handled = deque[Ended]()
+        self._n_readers, self._n_looked_at = at_once(context.store.root), 0
+        self._readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="daskfs-records")
         self._looked = self._seen = time.monotonic()
 
     @property
     def is_under_way(self) -> bool:
         """Whether any unit is in flight, being looked up, or due for a retry."""
-        return bool(self._running or self._n_looked_at or self._retries.next_due is not None)
+        is_due = self._retries.next_due is not None
+        return bool(self._running or self._n_looked_at or self._handled or is_due)
 
     def _count(self, workers: Mapping[str, int], silent: Set[str]) -> None:
         """Set the capacity of the workers, and the placement of units of a loop."""
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
-        self._room = room(sum(workers.values()), is_placed=bool(self._places or silent))
+        is_placed = bool(self._places or silent)
+        self._room, self._fewest = room(sum(workers.values()), is_placed=is_placed), 1 if is_placed else AT_ONCE
 
     def fill(self) -> None:
-        """Submit as many units as the workers have capacity for."""
-        while self._remaining and len(self._running) < self._room:
-            self._submit(self._remaining.popleft())
+        """Submit as many units as the workers have capacity for, several at once."""
+        n_free = self._room - len(self._running)
+        if self._remaining and n_free >= self._fewest:
+            self._submit([self._remaining.popleft() for _ in range(min(n_free, len(self._remaining)))])
 
-    def _submit(self, unit: int, *, anywhere: bool = False, copied: str = "") -> None:
-        """Submit a unit, never to a silent worker.
+    def _submit(self, units: Iterable[int], *, anywhere: bool = False, copied: str = "") -> None:
+        """Submit units, never to a silent worker.
 
         A unit of a loop goes to the worker that may have cached its rows in earlier rounds, unless `anywhere`; a failed
         or duplicate unit goes to other workers than its last one.
         """
         assert self._pool.client is not None
-        places: list[str] = []
-        if apart := self._apart.pop(unit, copied):
-            places = [worker for worker in self._workers if worker != apart]
-        elif self._places and not anywhere:
-            places = [self._places[unit % self._stage.n_units]]
-        if self._silent:
-            places = places or list(self._workers)
-        future = self._pool.client.submit(
-            run_stored_unit,
-            self._context.store.url,
-            self._identity,
-            self._context.store.ledger.epoch,
-            self._stage.name,
-            unit,
-            self._inputs,
-            access_rows(),
-            installed_versions(),
-            is_joined=not self._pool.n_own,
-            key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
-            workers=places or None,
-            allow_other_workers=bool(places) and not (copied or self._silent),
-        )
-        self._running[str(future.key)] = _Asked(unit, future, places)
-        future.add_done_callback(self._ended.put)
+        together: dict[tuple[str, ...], list[int]] = {}
+        for unit in units:
+            places: tuple[str, ...] = ()
+            if apart := self._apart.pop(unit, copied):
+                places = tuple(worker for worker in self._workers if worker != apart)
+            elif self._places and not anywhere:
+                places = (self._places[unit % self._stage.n_units],)
+            together.setdefault(places or (tuple(self._workers) if self._silent else ()), []).append(unit)
+        for places, some in together.items():
+            asked = (
+                self._context.store.url,
+                self._identity,
+                self._context.store.ledger.epoch,
+                self._stage.name,
+                some,
+                self._inputs,
+                access_rows(),
+                installed_versions(),
+            )
+            futures = self._pool.client.map(
+                run_stored_unit,
+                *(one if one is some else [one] * len(some) for one in asked),
+                key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in some],
+                workers=list(places) or None,
+                allow_other_workers=bool(places) and not (copied or self._silent),
+                pure=False,
+                is_joined=not self._pool.n_own,
+            )
+            for unit, future in zip(some, futures, strict=True):
+                self._running[str(future.key)] = _Asked(unit, future, places)
+                future.add_done_callback(self._ended.put)
 
-    def next_ended(self) -> tuple[int, Future[Any], Record | None]:
-        """Return the next unit that ended, its future, and its record if it is done.
+    def next_ended(self, *, wait: bool = True) -> Ended | None:
+        """Return the next unit that ended; None if none has, unless `wait`, or if the cluster was checked meanwhile.
 
         Raises
         ------
         ClusterError
             If the scheduler is lost, or there has been no worker for long.
         """
-        while True:
+        while not self._handled:
             now = time.monotonic()
             if self._problem is not None and now > self._deadline:
                 raise self._problem
-            for unit in self._retries.take_due(now):
-                self._submit(unit)
+            self._submit(self._retries.take_due(now))
             left = self._looked + min(LOOK_SECONDS, self._pool.patience) - now
             if left <= 0:
                 self._look()
-                continue
+                return None
             left = min(left, max(0.0, (self._retries.next_due or math.inf) - now))
-            with suppress(Empty):
-                ended = self._ended.get(timeout=left)
-                if isinstance(ended, _Looked):
-                    self._n_looked_at -= 1
-                    return ended.unit, ended.future, None if ended.found is None else ended.found.result()
-                if (key := str(ended.key)) in self._running:
-                    asked = self._running.pop(key)
-                    self.pace.end(key, now)
-                    if self._counts(asked):
-                        self._look_at(asked.unit, asked.future)
-                    self.fill()
+            try:
+                self._handle(self._ended.get(wait, left))
+            except Empty:
+                if not wait:
+                    return None
+        return self._handled.popleft()
+
+    def _handle(self, first: Future[Any] | Found[list[_Read]]) -> None:
+        """Handle an ended unit, or records that were read, and all that have come since."""
+        done, now = list[_Asked](), time.monotonic()
+        for one in itertools.chain([first], self._waiting()):
+            if isinstance(one, Found):
+                self._take(one.result())
+            elif (key := str(one.key)) in self._running:
+                asked = self._running.pop(key)
+                self.pace.end(key, now)
+                if not self._counts(asked):
+                    continue
+                if asked.future.status in ("error", "cancelled"):
+                    self._handled.append(Ended(asked.unit, asked.future))
+                else:
+                    done.append(asked)
+        self._look_at(done)
+        self.fill()
+
+    def _waiting(self) -> Iterator[Future[Any] | Found[list[_Read]]]:
+        with suppress(Empty):
+            while True:
+                yield self._ended.get_nowait()
 
     def _counts(self, asked: _Asked) -> bool:
         """Return whether the end of a future counts: of a duplicated unit the first success, else the last end."""
@@ -181,14 +221,31 @@ class Flight:
             self._pool.leave(self._running.pop(key).future)
         return True
 
-    def _look_at(self, unit: int, future: Future[Any]) -> None:
-        self._n_looked_at += 1
-        if future.status in ("error", "cancelled"):
-            self._ended.put(_Looked(unit, future))
-            return
+    def _look_at(self, ended: Sequence[_Asked], *, is_last: bool = False) -> None:
+        """Read the records of ended units in threads; the last time, wait for those of other machines."""
         ledger, stage = self._context.store.ledger, self._stage
-        found = self._readers.submit(ledger.awaited, stage.name, unit, stage.fingerprint)
-        found.add_done_callback(lambda found: self._ended.put(_Looked(unit, future, found)))
+        read = ledger.awaited if is_last else ledger.written
+
+        def read_all(some: Sequence[_Asked]) -> list[_Read]:
+            return [_Read(asked, read(stage.name, asked.unit, stage.fingerprint), is_last) for asked in some]
+
+        self._n_looked_at += len(ended)
+        for first in range(min(self._n_readers, len(ended))):
+            self._readers.submit(read_all, ended[first :: self._n_readers]).add_done_callback(self._ended.put)
+
+    def _take(self, found: Sequence[_Read]) -> None:
+        """Keep the records that were found, and look for others once more."""
+        self._n_looked_at -= len(found)
+        for one in found:
+            asked = one.asked
+            if one.found is not None:
+                record, line = one.found
+                self._context.store.ledger.note(self._stage.name, asked.unit, line)
+                self._handled.append(Ended(asked.unit, asked.future, record))
+            elif one.is_last:
+                self._handled.append(Ended(asked.unit, asked.future))
+            else:
+                self._look_at([asked], is_last=True)
 
     def set_aside(self, unit: int, error: PassingError) -> None:
         """Schedule a retry of a unit after a pause, on another worker, while others continue."""
@@ -197,12 +254,12 @@ class Flight:
         if self._problem is not None:
             self._retries.forget()
 
-    def resubmit(self, unit: int, n_deaths: int) -> None:
-        """Resubmit a unit whose workers died, unless more have died than allowed."""
+    def resubmit(self, unit: int, n_deaths: int, worker: str) -> None:
+        """Resubmit a unit whose workers died, `worker` the last of them, unless more have died than allowed."""
         if self._retries.survives(unit, n_deaths) and self._problem is None:
-            self._submit(unit, anywhere=True)
+            self._submit([unit], anywhere=True)
         else:
-            self.stop(UnitError(_killed(self._stage, unit)))
+            self.stop(UnitError(_killed(self._stage, unit, worker)))
 
     def stop(self, problem: DaskfsError) -> None:
         """Submit nothing more.
@@ -279,7 +336,7 @@ class Flight:
             return
         self._copied.add(unit)
         self._pool.tell(f"unit {unit} of stage {self._stage.name} is slow at {worker}: it runs elsewhere, too")
-        self._submit(unit, copied=worker)
+        self._submit([unit], copied=worker)
 
     def _free(self, known: Mapping[str, str]) -> None:
         """Resubmit, for any worker, pending units that no worker has and whose own worker is gone.
@@ -292,12 +349,12 @@ class Flight:
             if is_free and key not in known and asked.future.status == "pending":
                 del self._running[key]
                 asked.future.release()
-                self._submit(asked.unit, anywhere=True)
+                self._submit([asked.unit], anywhere=True)
 
 
-def _killed(stage: Stage, unit: int) -> str:
+def _killed(stage: Stage, unit: int, worker: str) -> str:
     return (
-        f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died. A unit of this "
-        f"stage was planned at {stage.peak_bytes // MiB} MiB; "
+        f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last {worker}. "
+        f"A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; "
         "if workers ran out of memory, raise cluster.memory_limit or start fewer workers."
     )

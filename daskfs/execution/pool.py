@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS, ANSWER_SHARE = 10.0, 0.25
 """Response timeout of a worker in seconds, or as a share of the pool's `patience` if that is longer."""
+SEEN_SHARE = 0.25
+"""Share of this timeout after which the pool asks again when the scheduler has heard from each worker."""
 
 
 @runtime_checkable
@@ -59,6 +62,7 @@ class Pool:
     note_slow: Callable[[Mapping[str, Any]], None] = _tell_nobody
     places: Places = field(default_factory=Places, compare=False)
     _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
+    _seen: list[tuple[float, set[str]]] = field(default_factory=list, compare=False)
 
     @property
     def answer_seconds(self) -> float:
@@ -82,10 +86,17 @@ class Pool:
         ClusterError
             If the scheduler is lost or does not answer.
         """
-        found = {} if self.client is None else self._answer("identity")["workers"]
-        last = max((worker["last_seen"] for worker in found.values()), default=0.0)
-        silent = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
-        return {w: int(worker["nthreads"]) for w, worker in found.items() if w not in silent}, silent
+        if self.client is None:
+            return {}, set()
+        threads = self._answer("ncores")
+        if not self._seen or time.monotonic() - self._seen[-1][0] > SEEN_SHARE * self.answer_seconds:
+            # of 500 workers the answer is 1 MB
+            found = self._answer("identity")["workers"]
+            last = max((worker["last_seen"] for worker in found.values()), default=0.0)
+            late = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
+            self._seen[:] = [(time.monotonic(), late)]
+        silent = self._seen[-1][1] & threads.keys()
+        return {w: int(n) for w, n in threads.items() if w not in silent}, silent
 
     def processing(self) -> dict[str, str]:
         """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""

@@ -56,21 +56,12 @@ class Silent:
 
 
 class StageClock:
-    """Counts the units and bytes of the stage that runs, or the rounds and bytes of the loop."""
+    """Counts the units and bytes of a stage, or the rounds and bytes of the loop that begins with it."""
 
-    def __init__(self) -> None:
-        self.restart("", 0)
-
-    def restart(self, name: str, n_units: int) -> None:
-        """Reset the counts for another stage."""
-        self.name, self.n_units, self.done, self.bytes = name, n_units, 0, 0
-        self.loop, self.round = "", 0
+    def __init__(self, stage: Stage, n_pending: int) -> None:
+        self.name, self.loop = stage.loop or stage.name, stage.loop
+        self.n_units, self.done, self.bytes, self.round = n_pending, 0, 0, 0
         self.started = time.monotonic()
-
-    def begin(self, stage: Stage, n_pending: int) -> None:
-        """Reset the counts for a stage, or for the loop that begins with it."""
-        self.restart(stage.loop or stage.name, n_pending)
-        self.loop = stage.loop
 
     def count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count one unit."""
@@ -78,15 +69,45 @@ class StageClock:
         self.round = unit // stage.n_units + 1
         self.bytes += int(facts.get("bytes_read", 0)) + int(facts.get("bytes_written", 0))
 
+    @property
+    def rate(self) -> float:
+        """Bytes read and written per second."""
+        return self.bytes / max(time.monotonic() - self.started, 1e-9)
+
     def describe(self) -> str:
         """Return a line with units done, throughput and time left."""
-        seconds = max(time.monotonic() - self.started, 1e-9)
         if self.loop:
-            return f"loop {self.name}: round {self.round}, {self.bytes / seconds / MiB:.0f} MiB/s"
-        text = f"stage {self.name}: {self.done}/{self.n_units} units, {self.bytes / seconds / MiB:.0f} MiB/s"
+            return f"loop {self.name}: round {self.round}, {self.rate / MiB:.0f} MiB/s"
+        text = f"stage {self.name}: {self.done}/{self.n_units} units, {self.rate / MiB:.0f} MiB/s"
         if 0 < self.done < self.n_units:
-            text += f", about {seconds / self.done * (self.n_units - self.done):.0f} s left in this stage"
+            seconds = (time.monotonic() - self.started) / self.done * (self.n_units - self.done)
+            text += f", about {seconds:.0f} s left in this stage"
         return text
+
+
+class Clocks:
+    """Clocks of the stages that run: the last one that began, and unfinished ones that run beside it."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[str, StageClock] = {}
+
+    def begin(self, stage: Stage, n_pending: int) -> None:
+        """Begin a stage, or the loop that begins with it."""
+        clock = StageClock(stage, n_pending)
+        unfinished = {name: one for name, one in self._clocks.items() if not one.loop and one.done < one.n_units}
+        self._clocks = {**unfinished, clock.name: clock}
+
+    def count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> StageClock:
+        """Count one unit of a stage that has begun, and return its clock."""
+        clock = self._clocks[stage.loop or stage.name]
+        clock.count(stage, unit, facts)
+        return clock
+
+    @property
+    def shown(self) -> StageClock | None:
+        """Clock of the last stage that began, or of one beside it that is still unfinished; None before the first."""
+        clocks = list(reversed(self._clocks.values()))
+        return next((one for one in clocks if one.loop or one.done < one.n_units), next(iter(clocks), None))
 
 
 class OfSeveral:
@@ -124,7 +145,7 @@ class PlainProgress:
 
     def __init__(self, *, verbose: bool = False, seconds: float = LINE_SECONDS) -> None:
         self._verbose = verbose
-        self._clock = StageClock()
+        self._clocks = Clocks()
         self._closed = threading.Event()
         self._seconds = seconds
         self._thread = threading.Thread(target=self._repeat, name="daskfs-progress", daemon=True)
@@ -132,12 +153,12 @@ class PlainProgress:
 
     def _repeat(self) -> None:
         while not self._closed.wait(self._seconds):
-            if self._clock.name:
-                self.message(self._clock.describe())
+            if (clock := self._clocks.shown) is not None:
+                self.message(clock.describe())
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Print that a stage begins."""
-        self._clock.begin(stage, n_pending)
+        self._clocks.begin(stage, n_pending)
         what = (
             f"loop {stage.loop} begins"
             if stage.loop
@@ -147,10 +168,10 @@ class PlainProgress:
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a unit."""
-        self._clock.count(stage, unit, facts)
+        clock = self._clocks.count(stage, unit, facts)
         if self._verbose:
             seconds, peak = facts.get("seconds", 0.0), int(facts.get("peak_bytes", 0)) / MiB
-            place = f", round {self._clock.round}" if stage.loop else ""
+            place = f", round {clock.round}" if stage.loop else ""
             self.message(f"unit {unit} of stage {stage.name} done in {seconds:.2f} s, peak {peak:.0f} MiB{place}")
 
     def message(self, text: str) -> None:
@@ -182,29 +203,32 @@ class LiveProgress:
             TimeRemainingColumn(),
         )
         self._bars = Bars(*columns, console=Console(stderr=True))
-        self._clock = StageClock()
-        self._task: Any = None
+        self._clocks = Clocks()
+        self._tasks: dict[str, Any] = {}
+        self._loop: StageClock | None = None
         self._bars.start()
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Add a bar."""
         self._end_loop()
-        self._clock.begin(stage, n_pending)
+        self._clocks.begin(stage, n_pending)
         done = stage.n_units - n_pending
         total = None if stage.loop else stage.n_units  # the number of rounds is unknown
-        self._task = self._bars.add_task(stage.loop or stage.name, total=total, completed=done, rate="")
+        name = stage.loop or stage.name
+        self._tasks[name] = self._bars.add_task(name, total=total, completed=done, rate="")
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        """Advance the bar."""
-        self._clock.count(stage, unit, facts)
-        seconds = max(time.monotonic() - self._clock.started, 1e-9)
-        reached = f"round {self._clock.round}, " if stage.loop else ""
-        self._bars.update(self._task, advance=1, rate=f"{reached}{self._clock.bytes / seconds / MiB:.0f} MiB/s")
+        """Advance the bar of the stage."""
+        clock = self._clocks.count(stage, unit, facts)
+        self._loop = clock if clock.loop else self._loop
+        reached = f"round {clock.round}, " if clock.loop else ""
+        self._bars.update(self._tasks[clock.name], advance=1, rate=f"{reached}{clock.rate / MiB:.0f} MiB/s")
 
     def _end_loop(self) -> None:
         """Fill the bar of a loop: its number of units is known only at its end."""
-        if self._clock.loop:
-            self._bars.update(self._task, total=self._clock.done)
+        if self._loop is not None:
+            self._bars.update(self._tasks[self._loop.name], total=self._loop.done)
+            self._loop = None
 
     def message(self, text: str) -> None:
         """Write one line above the bars."""
@@ -230,18 +254,18 @@ class NotebookProgress:
 
         self._html, self._display, self._after = HTML, display, after
         self._handle: Any = None
-        self._clock, self._started, self._shown = StageClock(), time.monotonic(), 0.0
+        self._clocks, self._started, self._shown = Clocks(), time.monotonic(), 0.0
         self._n_stages, self._lines = 0, list[str]()
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Show the bar of another stage."""
         self._n_stages += 1
-        self._clock.begin(stage, n_pending)
+        self._clocks.begin(stage, n_pending)
         self._show()
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Advance the bar."""
-        self._clock.count(stage, unit, facts)
+        self._clocks.count(stage, unit, facts)
         if time.monotonic() - self._shown > SHOW_SECONDS:
             self._show()
 
@@ -251,9 +275,12 @@ class NotebookProgress:
         self._show()
 
     def _show(self) -> None:
-        clock, self._shown = self._clock, time.monotonic()
+        clock, self._shown = self._clocks.shown, time.monotonic()
+        if clock is None:
+            self._update("")
+            return
         total = "" if clock.loop else f" value='{clock.done}' max='{clock.n_units}'"
-        self._update(f"<progress{total}></progress> {html.escape(clock.describe())}" if clock.name else "")
+        self._update(f"<progress{total}></progress> {html.escape(clock.describe())}")
 
     def _update(self, line: str) -> None:
         if self._handle is None:
@@ -265,7 +292,8 @@ class NotebookProgress:
 
     def close(self) -> None:
         """Replace the bar by the number of stages and the time."""
-        self._update(f"{self._n_stages} stages in {time.monotonic() - self._started:.1f} s")
+        stages = "stage" if self._n_stages == 1 else "stages"
+        self._update(f"{self._n_stages} {stages} in {time.monotonic() - self._started:.1f} s")
 
 
 def in_notebook() -> bool:

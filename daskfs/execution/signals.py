@@ -44,8 +44,9 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _request.message and not isinstance(error, RunStoppedError):
-            # the signal came while another error was handled, or a library converted its error
+        is_own = isinstance(error, RunStoppedError) and str(error) == _request.message
+        if _request.message and not is_own:
+            # the signal came while another error was handled, or a library or a codec converted its error
             raise RunStoppedError(_request.message) from error
         raise
     finally:

@@ -25,11 +25,14 @@ class Pace:
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._usual: float | None = math.inf
         self._since: dict[str, tuple[str, float]] = {}
+        self._at: dict[str, set[str]] = {}
 
     def add(self, seconds: float) -> None:
         """Add the duration of an ended unit."""
         self._seconds.append(seconds)
+        self._usual = None
 
     def see(self, workers: Mapping[str, str], now: float) -> None:
         """Update the worker of each running unit, by key."""
@@ -38,13 +41,16 @@ class Pace:
             key: before[key] if before.get(key, ("",))[0] == worker else (worker, now)
             for key, worker in workers.items()
         }
+        self._at = {}
+        for key, worker in workers.items():
+            self._at.setdefault(worker, set()).add(key)
 
     def end(self, key: str, now: float) -> None:
         """Note the end of a unit: others at its worker may have waited until now."""
-        ended = self._since.pop(key, ("", now))[0]
-        for other, (worker, _) in self._since.items():
-            if worker == ended:
-                self._since[other] = (worker, now)
+        worker, _ = self._since.pop(key, ("", now))
+        others = self._at.get(worker, set())
+        others.discard(key)
+        self._since.update(dict.fromkeys(others, (worker, now)))
 
     def seconds(self, key: str, now: float) -> float:
         """Return the minimum seconds that a unit has been running."""
@@ -53,7 +59,9 @@ class Pace:
     @property
     def usual(self) -> float:
         """Median seconds of a unit, infinite if too few have ended."""
-        return median(self._seconds) if len(self._seconds) >= FEWEST else math.inf
+        if self._usual is None:
+            self._usual = median(self._seconds) if len(self._seconds) >= FEWEST else math.inf
+        return self._usual
 
     def is_copied_after(self, seconds: float) -> bool:
         """Return whether a unit that has been running for `seconds` is to be duplicated on another worker."""

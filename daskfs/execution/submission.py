@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.in_flight import PER_THREAD, Flight
+from daskfs.execution.in_flight import PER_THREAD, Ended, Flight
 from daskfs.execution.pool import Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
@@ -60,7 +61,10 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
     ledger = context.store.ledger
     if context.store.root is None:
         return None
+    if stage is not None and stage.begins_with:
+        stage = next(one for one in stages if one.name == stage.begins_with)
     inputs, position = context.tiles_seal(), 0
+    before: dict[str, str] = {}
     for loop, group in itertools.groupby(stages, lambda one: one.loop):
         some = list(group)
         n_rounds = -(-ledger.n_recorded(some[-1].name) // some[-1].n_units) if loop else 1
@@ -70,9 +74,10 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
         for i, one in itertools.product(range(number + 1 if is_last else n_rounds), some):
             if stage is not None and (one.name, i) == (stage.name, number):
                 return inputs
+            before.setdefault(one.name, inputs)
             label = f"{one.name}{ROUND}{i}" if loop else one.name
             units = range(i * one.n_units, (i + 1) * one.n_units)
-            sealed = ledger.seal(position, inputs, label, units, one.fingerprint)
+            sealed = ledger.seal(position, inputs, label, units, one.fingerprint, before.get(one.begins_with))
             if sealed is None:
                 return None
             inputs, position = sealed.after, position + 1
@@ -138,18 +143,36 @@ def run_stages(
     begin
         Called for every stage with pending units, with their number; once for a loop.
     """
-    for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
-        some = list(group)
-        if loop:
-            _run_loop(context, some, stages, pool, identity, report, begin)
-            continue
-        for stage in some:
-            if units := pending_units(context, stage, stages):
-                if begin is not None:
-                    begin(stage, len(units))
-                run_stage(context, stage, units, pool, identity, report, inputs_of(context, stage, 0, stages))
-            if stage.clears:
-                context.store.delete(stage.clears)
+
+    def asked(stage: Stage) -> list[int]:
+        units = pending_units(context, stage, stages)
+        if units and begin is not None:
+            begin(stage, len(units))
+        return units
+
+    with ExitStack() as stack:
+        beside: dict[str, _OnCluster] = {}
+        for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
+            some = list(group)
+            for stage in some[:1] if loop else some:
+                for early in (one for one in stages if one.begins_with == stage.name):
+                    if units := asked(early):
+                        inputs = inputs_of(context, early, 0, stages)
+                        if pool.client is None:
+                            run_stage(context, early, units, pool, identity, report, inputs)
+                        else:
+                            own = _OnCluster(context, early, units, pool, identity, report, inputs)
+                            beside[early.name] = stack.enter_context(own)
+                if loop:
+                    _run_loop(context, some, stages, pool, identity, report, begin, beside.values())
+                    continue
+                if stage.name in beside:
+                    beside.pop(stage.name).finish(beside.values())
+                elif units := asked(stage):
+                    inputs = inputs_of(context, stage, 0, stages)
+                    run_stage(context, stage, units, pool, identity, report, inputs, beside.values())
+                if stage.clears:
+                    context.store.delete(stage.clears)
     inputs_of(context, None, 0, stages)
     context.enter(None)
 
@@ -162,6 +185,7 @@ def _run_loop(
     identity: str,
     report: Report,
     begin: Callable[[Stage, int], None] | None,
+    beside: Collection[_OnCluster],
 ) -> None:
     if not any(pending_units(context, stage, stages) for stage in loop):
         return
@@ -171,7 +195,8 @@ def _run_loop(
     while not is_finished:
         for stage in loop:
             units = _unrecorded(context, stage, number, stages)
-            run_stage(context, stage, units, pool, identity, report, inputs_of(context, stage, number, stages))
+            inputs = inputs_of(context, stage, number, stages)
+            run_stage(context, stage, units, pool, identity, report, inputs, beside)
         for stage in loop:
             if stage.clears:
                 context.store.delete(stage.clears.replace("{round}", str(number)).replace("{before}", str(number - 2)))
@@ -187,6 +212,7 @@ def run_stage(
     identity: str,
     report: Report,
     inputs: str | None = None,
+    beside: Collection[_OnCluster] = (),
 ) -> None:
     """Run some units of a stage, of a loop those of one round.
 
@@ -206,6 +232,8 @@ def run_stage(
         Called for every finished unit.
     inputs
         Result of :func:`inputs_of`.
+    beside
+        Stages that run meanwhile.
 
     Raises
     ------
@@ -214,8 +242,19 @@ def run_stage(
         all others are done, for those with a transient failure in every attempt; :class:`ClusterError` if the scheduler
         or all workers are gone.
     """
+    if pool.client is None:
+        units = list(units)
+        _run_here(context, stage, units, pool, _begun(context, stage, units, report), inputs)
+        context.store.ledger.close(stage.name)
+        return
+    with _OnCluster(context, stage, units, pool, identity, report, inputs) as running:
+        running.finish(beside)
+
+
+def _begun(context: Context, stage: Stage, units: Sequence[int], report: Report) -> Report:
+    """Begin some units of a stage, and return a callback that also keeps their records together."""
     check_stopped()
-    ledger, units = context.store.ledger, list(units)
+    ledger = context.store.ledger
     if units:  # their outputs may differ from the last ones
         ledger.unseal(f"{stage.name}{ROUND}{units[0] // stage.n_units}" if stage.loop else stage.name)
 
@@ -223,11 +262,7 @@ def run_stage(
         ledger.put_together(stage.name)
         report(stage, unit, facts)
 
-    if pool.client is None:
-        _run_here(context, stage, units, pool, recorded, inputs)
-    else:
-        _run_on_cluster(context, stage, units, pool, identity, recorded, inputs)
-    ledger.close(stage.name)
+    return recorded
 
 
 def _run_here(
@@ -279,56 +314,85 @@ def _try(context: Context, stage: Stage, unit: int, inputs: str | None) -> Tried
         return error
 
 
-def _run_on_cluster(
-    context: Context,
-    stage: Stage,
-    units: Iterable[int],
-    pool: Pool,
-    identity: str,
-    report: Report,
-    inputs: str | None,
-) -> None:
-    from distributed import CancelledError, KilledWorker
-    from distributed.scheduler import NoValidWorkerError
+class _OnCluster(AbstractContextManager["_OnCluster"]):
+    """Units of a stage in flight on a cluster. Parameters are those of :func:`run_stage`."""
 
-    flight = Flight(context, stage, units, pool, identity, inputs)
-    try:
-        flight.fill()
+    def __init__(
+        self,
+        context: Context,
+        stage: Stage,
+        units: Iterable[int],
+        pool: Pool,
+        identity: str,
+        report: Report,
+        inputs: str | None,
+    ) -> None:
+        units = list(units)
+        self._context, self._stage = context, stage
+        self._report = _begun(context, stage, units, report)
+        self._flight = Flight(context, stage, units, pool, identity, inputs)
+        self._flight.fill()
+
+    def finish(self, beside: Iterable[_OnCluster]) -> None:
+        """Wait until no unit is in flight, and handle those of other stages that end meanwhile."""
+        flight = self._flight
         while flight.is_under_way:
-            unit, future, record = flight.next_ended()
-            try:
-                # facts are in the record: a result that was lost with its worker is not needed
-                if future.status in ("error", "cancelled"):
-                    future.result()
-                elif record is None:
-                    raise UnitError(_left_nothing(context, stage, unit))
-            except KilledWorker as error:
-                flight.resubmit(unit, error.allowed_failures + 1)
-            except NoValidWorkerError as error:
-                msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
-                raise ClusterError(msg) from error
-            except (
-                ImportError,
-                AttributeError,
-                TypeError,
-            ) as error:  # from the code that runs units; a unit's own error is a UnitError
-                raise ClusterError(cannot_serve(error)) from error
-            except CancelledError as error:
-                msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
-                raise ClusterError(msg) from error
-            except PassingError as error:
-                flight.set_aside(unit, error)
-            except OSError as error:  # before the unit itself began
-                flight.set_aside(unit, PassingError(failure_message(stage, unit, error)))
-            except DaskfsError as error:
-                flight.stop(error)
-            else:
-                assert record is not None
-                flight.pace.add(float(record.get("seconds", 0.0)))
-                report(stage, unit, {name: record[name] for name in MEASURED if name in record})
+            self._handle(flight.next_ended())
+            for other in beside:
+                try:
+                    other.advance()
+                except DaskfsError as error:
+                    flight.stop(error)
         flight.check()
-    finally:
-        flight.release()
+        self._context.store.ledger.close(self._stage.name)
+
+    def advance(self) -> None:
+        """Handle the units that have ended; raise the error that stopped the stage."""
+        while self._flight.is_under_way and (ended := self._flight.next_ended(wait=False)):
+            self._handle(ended)
+        self._flight.check()
+
+    def _handle(self, ended: Ended | None) -> None:
+        from distributed import CancelledError, KilledWorker
+        from distributed.scheduler import NoValidWorkerError
+
+        if ended is None:
+            return
+        context, stage, flight = self._context, self._stage, self._flight
+        unit, future, record = ended.unit, ended.future, ended.record
+        try:
+            # facts are in the record: a result that was lost with its worker is not needed
+            if future.status in ("error", "cancelled"):
+                future.result()
+            elif record is None:
+                raise UnitError(_left_nothing(context, stage, unit))
+        except KilledWorker as error:
+            flight.resubmit(unit, error.allowed_failures + 1, error.last_worker.address)
+        except NoValidWorkerError as error:
+            msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
+            raise ClusterError(msg) from error
+        except (
+            ImportError,
+            AttributeError,
+            TypeError,
+        ) as error:  # from the code that runs units; a unit's own error is a UnitError
+            raise ClusterError(cannot_serve(error)) from error
+        except CancelledError as error:
+            msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
+            raise ClusterError(msg) from error
+        except PassingError as error:
+            flight.set_aside(unit, error)
+        except OSError as error:  # before the unit itself began
+            flight.set_aside(unit, PassingError(failure_message(stage, unit, error)))
+        except DaskfsError as error:
+            flight.stop(error)
+        else:
+            assert record is not None
+            flight.pace.add(float(record.get("seconds", 0.0)))
+            self._report(stage, unit, {name: record[name] for name in MEASURED if name in record})
+
+    def __exit__(self, *_: object) -> None:
+        self._flight.release()
 
 
 def _left_nothing(context: Context, stage: Stage, unit: int) -> str:
