@@ -134,10 +134,14 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
         *filter(None, [significance_sentence(result.get("significance"))]),
         *best_lines(result.get("best") or ()),
         f"{_from_here(data['source'])}: {data['n_samples']} rows x {data['n_features']} features{labeled}; "
-        + (f"{done} units ran, {result['seconds']:.1f} s in all" if done else "nothing to do"),
+        + (f"{_count(done, 'unit')} ran, {result['seconds']:.1f} s in all" if done else "nothing to do"),
         f"ranking: {_from_here(result['ranking'])}",
         f"report:  {_from_here(result['report'])}",
     ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _from_here(path: str) -> str:
@@ -178,13 +182,37 @@ def plan(
     explain: Annotated[
         str | None, typer.Option(metavar="STAGE", help="List what a unit of STAGE holds at its fullest moment.")
     ] = None,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Show the seconds of each stage instead, from runs over some of the rows."),
+    ] = False,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="For --estimate: what the storage reads and writes in a second, e.g. 2GB."),
+    ] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show the plan of a job: stages, units, bytes, peak memory, units already done."""
+    from daskfs.job.blocks import parse_bytes
     from daskfs.job.job import load_job
+    from daskfs.runs.estimate import estimate_job
     from daskfs.runs.status import plan_job
 
-    result = plan_job(load_job(job, overrides or []))
+    if bandwidth is not None and not estimate:
+        msg = "--bandwidth is for --estimate."
+        raise typer.BadParameter(msg)
+    try:
+        bytes_per_second = None if bandwidth is None else parse_bytes(bandwidth)
+    except ValueError as error:
+        msg = f"--bandwidth: {error}."
+        raise typer.BadParameter(msg) from error
+    loaded = load_job(job, overrides or [])
+    if estimate:
+        with closing(_progress(quiet=quiet, verbose=False)) as progress:
+            result = estimate_job(loaded, bytes_per_second, progress)
+    else:
+        result = plan_job(loaded)
     if explain is None:
         _emit(result, _plan_lines, as_json=as_json)
         return
@@ -208,17 +236,13 @@ def _explanation_lines(stage: dict[str, Any]) -> list[str]:
 def _plan_lines(result: dict[str, Any]) -> list[str]:
     shape = result["shape"]
     kind = "sparse" if shape["is_sparse"] else "dense"
-    width = max(30, *(len(s["stage"]) for s in result["stages"])) + 2
     lines = [
         f"{shape['n_samples']} rows x {shape['n_features']} features, {kind} {shape['dtype']}, "
         f"tiles {shape['tile_rows']} x {shape['tile_columns']}",
-        f"{'stage':<{width}}{'units':>8}{'done':>8}{'read MiB':>12}{'write MiB':>12}{'peak MiB':>10}",
+        *_stage_lines(result["stages"], is_estimated="estimate" in result),
     ]
-    lines += [
-        f"{s['stage']:<{width}}{s['units']:>8}{s['done']:>8}{s['bytes_read'] / MiB:>12.1f}"
-        f"{s['bytes_written'] / MiB:>12.1f}{s['peak_bytes'] / MiB:>10.0f}"
-        for s in result["stages"]
-    ]
+    if "estimate" in result:
+        lines.append(_estimate_line(result["estimate"], shape))
     for graph in result["graphs"]:
         parts = "" if graph["n_cells"] is None else f", {graph['n_groups']} groups of rows, {graph['n_cells']} cells"
         lines.append(f"graph {graph['name']}: {graph['engine']}{parts}")
@@ -238,11 +262,48 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
     for name, planned in (result["batches"] or {}).items():
         left = sum(stage["units"] - stage["done"] for stage in planned["stages"])
         read = planned["bytes_read"] / MiB
-        lines.append(f"batch {name}: {planned['shape']['n_samples']} rows, {left} units to run, reads {read:.1f} MiB")
+        lines.append(
+            f"batch {name}: {planned['shape']['n_samples']} rows, {_count(left, 'unit')} to run, reads {read:.1f} MiB"
+        )
     limit = result["memory_limit"]
     shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
     lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")
+    lines.append(f"on disk: at most {result['bytes_at_once'] / MiB:.1f} MiB at a time, before compression")
     return [*lines, f"output: {result['output']}"]
+
+
+def _stage_lines(stages: list[dict[str, Any]], *, is_estimated: bool) -> list[str]:
+    """Return a table of the stages: units and seconds if these are estimated, else units, bytes and peak memory."""
+    width = max(30, *(len(s["stage"]) for s in stages)) + 2
+    if is_estimated:
+        return [
+            f"{'stage':<{width}}{'units':>8}{'seconds':>11}{'each':>10}  bound by",
+            *(
+                f"{s['stage']:<{width}}{s['units']:>8} {s['seconds']:>10.1f} {s['unit_seconds']:>9.2f}  {s['bound']}"
+                for s in stages
+            ),
+        ]
+    return [
+        f"{'stage':<{width}}{'units':>8}{'done':>8}{'read MiB':>12}{'write MiB':>12}{'peak MiB':>10}",
+        *(
+            f"{s['stage']:<{width}}{s['units']:>8} {s['done']:>7} {s['bytes_read'] / MiB:>11.1f} "
+            f"{s['bytes_written'] / MiB:>11.1f} {s['peak_bytes'] / MiB:>9.0f}"
+            for s in stages
+        ),
+    ]
+
+
+def _estimate_line(estimate: dict[str, Any], shape: dict[str, Any]) -> str:
+    from daskfs.report.values import format_seconds
+
+    n_workers, n_threads, limit = (estimate[key] for key in ("workers", "threads", "bandwidth"))
+    where = _count(n_workers, "worker") if n_workers else "one process"
+    threads = "" if n_threads == 1 else f" of {_count(n_threads, 'thread')}"
+    storage = "storage as fast as here" if limit is None else f"storage of {limit / MiB:,.0f} MiB/s"
+    return (
+        f"estimate: {format_seconds(estimate['seconds'])} with {where}{threads}, {storage}; measured here on "
+        f"{estimate['rows']:,} of {shape['n_samples']:,} rows"
+    )
 
 
 def _elimination_line(found: dict[str, Any]) -> str:
@@ -333,7 +394,7 @@ def _comparison_lines(result: dict[str, Any]) -> list[str]:
     lines += [f"note: {note}" for note in result["notes"]]
     if "recomputed" in result:
         done = sum(sum(counts.values()) for counts in result["recomputed"].values())
-        lines.append(f"{done} units ran; {result['wall_seconds']:.1f} s" if done else "nothing to do")
+        lines.append(f"{_count(done, 'unit')} ran; {result['wall_seconds']:.1f} s" if done else "nothing to do")
     return [*lines, f"page: {_from_here(result['page'])}"]
 
 
@@ -429,9 +490,10 @@ def _of_unit(found: dict[str, Any]) -> str:
 
 def _verdict(result: dict[str, Any]) -> str:
     number = len(result["problems"])
-    what = f"{number} problem{'s' if number > 1 else ''} in {result['run']}"
+    what = f"{_count(number, 'problem')} in {result['run']}"
     if result["removed"]:
-        return f"{what}; {result['removed']} damaged files were deleted: the same run or convert makes them again."
+        files = _count(result["removed"], "damaged file")
+        return f"{what}; deleted {files}: the same run or convert makes what is missing again."
     return f"{what}: what is damaged can be deleted with --remove, and the same run or convert makes it again."
 
 
@@ -551,6 +613,7 @@ def rank(
         float | None, typer.Option(help="Pass over features that are correlated with a better one above this.")
     ] = None,
     output: Annotated[str | None, typer.Option(help="Directory of the run; by default runs/NAME.")] = None,
+    overrides: Overrides = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete another job's run in the directory first.")
     ] = False,
@@ -561,7 +624,7 @@ def rank(
     """Rank the features of a source without a job file, by methods for its labels; 'init' prints the job."""
     from daskfs.job.job import make_job
 
-    proposal = _proposal(source, labels, task, methods, n_features, fdr, redundancy, output)
+    proposal = _proposal(source, labels, task, methods, overrides, n_features, fdr, redundancy, output)
     if proposal.left_out:
         _warn([f"these columns hold no numbers, and are left out: {', '.join(proposal.left_out)}"])
     _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
@@ -573,6 +636,7 @@ def init(
     labels: Labels = None,
     task: Task = "auto",
     methods: Methods = None,
+    overrides: Overrides = None,
     example: Annotated[
         str | None, typer.Option(metavar="NAME", help="Instead of a source: an example job, such as digits.")
     ] = None,
@@ -581,7 +645,7 @@ def init(
     if example is not None:
         from daskfs.job.examples import example_job
 
-        if (source, labels, task, methods) != (None, None, "auto", None):
+        if (source, labels, task, methods, overrides) != (None, None, "auto", None, None):
             msg = "--example prints a job as it is shipped; leave out the source and other options."
             raise JobError(msg)
         sys.stdout.write(example_job(example))
@@ -591,15 +655,20 @@ def init(
         raise JobError(msg)
     from daskfs.runs.proposal import commented
 
-    sys.stdout.write(commented(_proposal(source, labels, task, methods)))
+    sys.stdout.write(commented(_proposal(source, labels, task, methods, overrides)))
 
 
-def _proposal(source: str, labels: str | None, task: str, methods: str | None, *selection: Any) -> Any:
+def _proposal(
+    source: str, labels: str | None, task: str, methods: str | None, overrides: list[str] | None, *selection: Any
+) -> Any:
+    from daskfs.job.keys import override_keys
     from daskfs.runs.proposal import propose_job
 
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
     keys = dict(zip(("n_features", "fdr", "redundancy", "output"), selection, strict=False))
-    return propose_job(source, labels=labels, task=task, methods=names, **keys)
+    proposal = propose_job(source, labels=labels, task=task, methods=names, **keys)
+    override_keys(proposal.job, overrides or ())
+    return proposal
 
 
 @app.command(epilog=EPILOG)
@@ -672,7 +741,7 @@ _TOLD: dict[str, Callable[[Any], str | list[str]]] = {
         f"{w['n_counted']} rows count for {w['total']:g}, each for {w['minimum']:g} to {w['maximum']:g}"
     ),
     "groups": lambda g: f"{g['n_groups']}, each of {g['smallest']} to {g['largest']} rows",
-    "times": lambda t: f"{t['n_distinct']} different ones, from {t['first']} to {t['last']}",
+    "times": lambda t: f"{t['n_distinct'] or 'many'} different ones, from {t['first']} to {t['last']}",
     "batch": lambda b: [f"{name} ({rows} rows)" for name, rows in zip(b["names"], b["rows"], strict=True)],
     "row_names": lambda names: f"{', '.join(names['first'])}, ...",
     "duplicate": lambda groups: [" = ".join(names) for names in groups],

@@ -15,7 +15,6 @@ from daskfs.criteria.registry import Method, check_labels, criterion_named, of_r
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
 from daskfs.estimators.opening import is_stored, label_name, open_input, unpacked
-from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.rows import repeated_rows_warnings
 from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
@@ -26,7 +25,7 @@ from daskfs.job.blocks import GraphBlock
 from daskfs.job.evaluation import SIZES
 from daskfs.job.job import LABEL_BYTES, make_evaluation
 from daskfs.job.methods import check_names
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
 from daskfs.report.evaluation_view import panel_plot
@@ -37,7 +36,7 @@ from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import encode_labels
-from daskfs.sources.sample_columns import COLUMNS
+from daskfs.sources.stored_column import StoredColumn
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, put_sample_column
@@ -294,7 +293,8 @@ def evaluate_selectors(
             msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."
             raise InputError(msg)
         for name, values in sample_columns.items():
-            put_sample_column(context.store, name, COLUMNS[name].check(values, n_samples, _argument(name)))
+            column = StoredColumn(n_samples, _argument(name), name, lambda given=values: iter([given]))  # type: ignore[misc]
+            put_sample_column(context.store, column)
         names = stored_names if columns is None else tuple(map(str, columns))
         if names is not None:
             context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
@@ -325,8 +325,9 @@ def evaluate_selectors(
         if consensus:
             methods = with_consensus(methods)
         weights = context.weights()
+        counts = LabelCounts.of(found, weights)
         for method in methods:
-            check_labels(method.criterion, method.label, found, weights)
+            check_labels(method.criterion, method.label, counts)
         check_missing(context.tiles.missing_policy, methods)
         is_outside = any(method.criterion is OUTSIDE for method in methods)
         if is_outside and weights is not None:
@@ -346,8 +347,8 @@ def evaluate_selectors(
             extent=extent,
             has_lists=False,
         )
-        check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
         if not stages[-1].parameters["ranks_anew"]:
+            run_all(context, stages[:1], None if is_outside else pool, quiet=True)
             tables = score_features(context, methods, found, rep, pool)
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)

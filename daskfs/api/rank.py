@@ -33,6 +33,7 @@ def rank(
     use_rep: Any = None,
     graph: str | None = None,
     key_added: str | None = None,
+    settings: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     client: Client | None = None,
     progress: Literal["auto"] | bool = "auto",
@@ -70,6 +71,9 @@ def rank(
     key_added
         Of an AnnData: write the columns to its ``var``, and facts to ``uns`` under this key, as
         :meth:`RunResult.to_anndata` does; None to write nothing.
+    settings
+        Other keys of the job by block, such as ``{"data": {"groups": "donor"}, "evaluate": None}``; they replace what
+        the other parameters say.
     output
         Directory or URL of the run; None for a temporary one, which is deleted with the result.
     client
@@ -125,6 +129,8 @@ def rank(
     job = {**proposal.job, "data": {**proposal.job["data"], **data}}
     if compared:  # in which rows are compared as they are
         job = {**job, "graph": compared, "transform": {}}
+    for block, keys in (settings or {}).items():
+        job[block] = {**job.get(block, {}), **keys} if isinstance(keys, Mapping) else keys
     chosen = client or (current_client() if is_elsewhere else None)
     found = run(job, client=chosen, progress=progress)
     result = RunResult(found, found.url, folder if output is None else None)

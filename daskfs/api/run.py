@@ -291,7 +291,8 @@ class RunResult(Mapping[str, Any]):
         data = self["data"]
         head = f"<RunResult of {data['source']}: {data['n_samples']} rows x {data['n_features']} features>"
         tests = filter(None, [significance_sentence(self.get("significance"))])
-        sentences = *verdict_lines(self.verdict, data["n_features"]), *tests
+        told = [f"warnings: {len(self.warnings)}, see .warnings"] if self.warnings else []
+        sentences = *verdict_lines(self.verdict, data["n_features"]), *tests, *told
         return "\n".join([head, *sentences, *best_lines(self["best"]), self.url])
 
     def _repr_html_(self) -> str:
@@ -302,6 +303,8 @@ class RunResult(Mapping[str, Any]):
         text = verdict_html(self.verdict, self["data"]["n_features"])
         if tests := significance_sentence(self.get("significance")):
             text += f"<p>{html.escape(tests)}.</p>"
+        if self.warnings:
+            text += f"<ul>{''.join(f'<li>{html.escape(warning)}</li>' for warning in self.warnings)}</ul>"
         table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
         return f"<div>{text}{table}{small_plot(self._evaluation_plot(), self)}</div>"
 

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from daskfs.criteria.registry import Method, check_labels
 from daskfs.errors import InputError, JobError
 from daskfs.graph.spec import GraphSpec, check_neighbors
 from daskfs.job.blocks import DataBlock, OutputBlock, SelectBlock
 from daskfs.job.job import Job
-from daskfs.kernels.labels import Labels, Task
+from daskfs.kernels.labels import LabelCounts, Task
 from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, open_tiles
-from daskfs.store.store import Store
+from daskfs.store.context import label_counts_of, open_tiles
 
 
 @dataclass(frozen=True)
@@ -73,23 +70,20 @@ def find_batches(job: Job, tiles_url: str) -> list[Batch]:
     InputError
         If a method leaves out all batches; the message says why the first one.
     """
-    context = Context(Store(None), open_tiles(tiles_url))
-    described, codes = context.tiles.info.facts["batch"], context.batches()
-    assert codes is not None
-    labels, weights = context.labels(), context.weights()
-    methods = _ranking_batches(job, context.tiles.info.task)
+    tiles = open_tiles(tiles_url)
+    described, labels = tiles.info.facts["batch"], label_counts_of(tiles)[1:]
+    methods = _ranking_batches(job, tiles.info.task)
     found = []
-    for number, name in enumerate(described["names"]):
-        rows = np.flatnonzero(codes == number)
-        own = None if labels is None else labels.of_rows(rows)
+    for number, (name, n_rows) in enumerate(zip(described["names"], described["rows"], strict=True)):
+        own = labels[number] if labels else None
         left_out = {}
         for method in methods:
             try:
-                _check_serves(job, method, own, None if weights is None else weights[rows], rows.size)
+                _check_serves(job, method, own, n_rows)
             except InputError as error:
                 left_out[method.label] = str(error)
         served = tuple(method.label for method in methods if method.label not in left_out)
-        found.append(Batch(number, name, int(rows.size), *_counts(own), served, left_out))
+        found.append(Batch(number, name, n_rows, *_counts(own), served, left_out))
     for method in methods:
         if not any(method.label in batch.methods for batch in found):
             first = found[0]
@@ -103,20 +97,19 @@ def _ranking_batches(job: Job, task: Task | None) -> list[Method]:
     return [method for method in job.make_methods(task) if not method.criterion.combines]
 
 
-def _check_serves(job: Job, method: Method, labels: Labels | None, weights: np.ndarray | None, n_rows: int) -> None:
+def _check_serves(job: Job, method: Method, labels: LabelCounts | None, n_rows: int) -> None:
     check_batch_size(n_rows)
-    check_labels(method.criterion, method.label, labels, weights)
+    check_labels(method.criterion, method.label, labels)
     for lists, k in needed_lists([method], n_rows, job.completed).values():
         if isinstance(lists, GraphSpec):
             check_neighbors(k or 1, n_rows)
 
 
-def _counts(labels: Labels | None) -> tuple[int, dict[str, int]]:
+def _counts(labels: LabelCounts | None) -> tuple[int, dict[str, int]]:
+    """Return the number of labeled rows, and of those of each class that there is."""
     if labels is None:
         return 0, {}
-    known = labels.values[labels.is_labeled]
-    counts = np.bincount(known.astype(np.int64), minlength=len(labels.classes)) if labels.classes else ()
-    return int(known.size), dict(zip(labels.classes, map(int, counts), strict=True))
+    return labels.n_labeled, {name: n for name, n in zip(labels.classes, labels.by_class, strict=True) if n}
 
 
 def batch_url(run_url: str, number: int) -> str:

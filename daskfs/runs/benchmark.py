@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field, field_validator
 
 from daskfs.criteria.block import Block
@@ -29,19 +28,19 @@ from daskfs.job.job import LABEL_BYTES, Job, make_job
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import EVERY, check_names, with_every
 from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, with_storage_access
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts
 from daskfs.runs.comparison import CompareBlock, compare, open_evaluated, study_facts
 from daskfs.runs.manifest import lock_directory
 from daskfs.runs.pipeline import run_job
 from daskfs.runs.repair import error_context
 from daskfs.runs.status import plan_job
 from daskfs.runs.tiles import is_tile_store, source_spec
-from daskfs.sources import open_source
 from daskfs.sources.labels import encode_labels
 from daskfs.storage import Access, as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, open_tiles
+from daskfs.store.context import label_counts_of, open_tiles
 from daskfs.store.store import Store
+from daskfs.store.subset import open_part_or_source
 
 OVERRIDES = ("transform", "graph", "methods", "select", "evaluate")
 """Blocks of a job whose keys a data set may override."""
@@ -203,14 +202,14 @@ def members(study: Study) -> list[Member]:
 
 def _member(study: Study, name: str) -> Member:
     job = candidate(study, name)
-    labels, weights = _labels_of(job.data)
+    labels = _labels_of(job.data)
     if labels is None:
         msg = f"a study compares by evaluation, and the data have no labels: set datasets.{name}.labels."
         raise InputError(msg)
     notes, methods = [], []
     for entry, _ in with_every(job.methods):
         try:
-            check_labels(criterion_named(entry.name), entry.base_label, labels, weights)
+            check_labels(criterion_named(entry.name), entry.base_label, labels)
             methods.append(entry)
         except InputError as error:
             notes.append(f"{name}: left out, {error}")
@@ -234,15 +233,16 @@ def _member(study: Study, name: str) -> Member:
     return Member(name, kept, tuple(notes))
 
 
-def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
+def _labels_of(data: DataBlock) -> LabelCounts | None:
     spec = source_spec(data)
     if is_tile_store(spec):
-        context = Context(Store(as_path(spec.source)), open_tiles(spec.source))
-        return context.labels(), context.weights()
-    source = open_source(spec)
+        return label_counts_of(open_tiles(spec.source))[0]
+    source = open_part_or_source(spec)
     raw = source.read_labels()
-    labels = None if raw is None else encode_labels(raw, source.info.n_samples, data.task, spec.unlabeled)
-    return labels, source.read_sample_column("weights")
+    if raw is None:
+        return None
+    labels = encode_labels(raw, source.info.n_samples, data.task, spec.unlabeled)
+    return LabelCounts.of(labels, source.read_sample_column("weights"))
 
 
 # -------------------------------------------------------------------------------------------------------- all the runs

@@ -11,13 +11,14 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.labels import LabelCounter, LabelCounts
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
 from daskfs.runs.status import LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.description import describe_source
-from daskfs.sources.labels import classes_note, encode_labels
+from daskfs.sources.labels import LabelEncoding, classes_note
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.store.row_names import describe_row_names
 from daskfs.store.tiles import Shape
@@ -66,15 +67,13 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
     shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, nnz, None, info.row_multiple)
     names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
     missing, infinite, constant, first = _scan(source, shape)
-    raw = source.read_labels()
-    labels = None if raw is None else encode_labels(raw, info.n_samples, data.task, spec.unlabeled)
-    sample_columns = {name: source.read_sample_column(name) for name in SAMPLE_COLUMNS}
+    labels = _count_labels(source, data.task, spec.unlabeled)
     result: dict[str, Any] = {
         "source": data.source,
         **dataclasses.asdict(shape),
         "task": labels.task if labels else None,
-        "n_labeled": int(labels.is_labeled.sum()) if labels else 0,
-        **{name: None if values is None else COLUMNS[name].describe(values) for name, values in sample_columns.items()},
+        "n_labeled": labels.n_labeled if labels else 0,
+        **{name: _describe_column(source, name) for name in SAMPLE_COLUMNS},
         "row_names": describe_row_names(source),
         **describe_counts("missing", names, missing),
         **describe_counts("infinite", names, infinite),
@@ -84,8 +83,27 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
     }
     if labels is not None and labels.task == "classification":
         result["note"] = classes_note(labels.classes, spec.unlabeled)
-        result["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+        result["classes"] = dict(zip(labels.classes, labels.by_class, strict=True))
     return result
+
+
+def _count_labels(source: Source, task: str, unlabeled: str) -> LabelCounts | None:
+    if (column := source.labels_column()) is None:
+        return None
+    encoding = LabelEncoding(column.parts, task, unlabeled)
+    counter = LabelCounter(encoding.task, encoding.classes)
+    for values in encoding.parts():
+        counter.add(values, None)
+    return counter.counts()
+
+
+def _describe_column(source: Source, name: str) -> dict[str, Any] | None:
+    if (column := source.sample_column(name)) is None:
+        return None
+    found = COLUMNS[name](column.parts, column.origin)
+    for _ in found.stored():
+        pass
+    return found.described()
 
 
 def _scan(source: Source, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

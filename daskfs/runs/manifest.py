@@ -226,14 +226,7 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
         If the directory holds a run of another job or daskfs version that has scores, or of another format version, and
         `overwrite` is false.
     """
-    begun: dict[str, Any] = {
-        "format_version": layout.FORMAT_VERSION,
-        "daskfs_version": __version__,
-        "status": "running",
-        "job": job.identity(),
-        "title": job.output.title,
-        "feature_axis": job.data.feature_axis,
-    }
+    begun = new_manifest(job)
     if overwrite:
         store.ledger.begin(fresh=True)
         clear(store)
@@ -249,6 +242,18 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
     if not is_older:
         begun["tiles"] = manifest.get("tiles")
     return begun, difference
+
+
+def new_manifest(job: Job) -> dict[str, Any]:
+    """Return the manifest of a run that begins."""
+    return {
+        "format_version": layout.FORMAT_VERSION,
+        "daskfs_version": __version__,
+        "status": "running",
+        "job": job.identity(),
+        "title": job.output.title,
+        "feature_axis": job.data.feature_axis,
+    }
 
 
 def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> None:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from daskfs.criteria.registry import check_labels
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
-from daskfs.evaluation.design import DESIGN_STAGE, check_folds, check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import check_stopped, stoppable
 from daskfs.execution.submission import Report, pending_units, run_stages
-from daskfs.graph.partitioned_search import expected_misses
+from daskfs.graph.partitioned_search import check_room, expected_misses
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
@@ -34,6 +33,7 @@ from daskfs.runs.manifest import (
     load_or_create_manifest,
     lock_directory,
     matches_manifest,
+    new_manifest,
     refuse_scored,
 )
 from daskfs.runs.plan import plan_run, planner_for_memory
@@ -51,7 +51,7 @@ from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.limits import check_memory
-from daskfs.stages.stage import Plan, Stage, digest
+from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_output_path, as_path, is_there, lies_in, remove
 from daskfs.store import layout
@@ -59,7 +59,7 @@ from daskfs.store.context import Context, open_tiles, planned_tiles
 from daskfs.store.log import Log
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
-from daskfs.tiles.plan import TilePlan
+from daskfs.tiles.plan import TilePlan, base_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -80,6 +80,7 @@ def run_job(
     overwrite: bool = False,
     command: str | None = None,
     connect: Connect = connect,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> dict[str, Any]:
     """Run or resume a job.
 
@@ -96,6 +97,8 @@ def run_job(
         Command line to show in the report.
     connect
         Context manager of the Dask client that runs the units. A new cluster is only started if units are pending.
+    adapt
+        Changes the plan of a new run before it begins.
 
     Returns
     -------
@@ -129,7 +132,7 @@ def run_job(
     locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
     with closing(progress), locking as lock, stoppable():
         manifest, superseded = load_or_create_manifest(store, job, overwrite=overwrite)
-        run = _Run(store, job, manifest, progress, command, lock, superseded)
+        run = _Run(store, job, manifest, progress, command, lock, superseded, adapt)
         settings = settled_cluster(job)
         return rerun_on_damage(lambda: run.execute(settings, connect), store, lock, run.tell)
 
@@ -146,9 +149,10 @@ class _Run:
         command: str | None,
         lock: Lock,
         superseded: str,
+        adapt: Callable[[Plan], Plan],
     ) -> None:
         self.store, self.job, self.manifest, self.progress, self.command = store, job, manifest, progress, command
-        self.lock, self.superseded = lock, superseded
+        self.lock, self.superseded, self.appended, self.adapt = lock, superseded, "", adapt
         self.started = time.time()
         self.recomputed: dict[str, int] = {}
         self.damages: list[str] = []
@@ -253,7 +257,7 @@ class _Run:
         stages = (*tiles.stages, *early.stages)
         check_memory(stages, limit, threads, planned_at=planned_at, is_joined=is_joined)
         self._check_graph(early)
-        if self.superseded:
+        if self.superseded or self.appended:
             self._take_over(keep_tiles=is_cut)
         self.manifest.pop("slow", None)
         if self.manifest.pop("error", None) is not None:
@@ -264,16 +268,30 @@ class _Run:
 
     def _tile_plan(self, limit: int | None) -> tuple[TilePlan, bool]:
         """Return the plan of the tiles, and whether it is that of tiles already begun, which keep their shape."""
-        current = plan_tiles(self.job.data, self.store.url + "/" + layout.TILES_DIR, limit)
-        stored = self.manifest.get("tiles")
-        if stored is None:
+        stored, url = self.manifest.get("tiles"), self.store.url + "/" + layout.TILES_DIR
+        known = None if stored is None else TilePlan.from_json(stored)
+        current = plan_tiles(self.job.data, url, limit, self._base_of(known))
+        if known is None:
             return current, False
-        known = TilePlan.from_json(stored)
         # the tiles of another job may have another URL: the run directory may be a copy
         if known.fingerprint == current.fingerprint and (not self.superseded or known.url == current.url):
             return known, True
-        self._supersede(self.job.data.source)
-        return current, False
+        if current.base is not None:
+            n_rows = current.shape.n_samples - current.base["parameters"]["shape"]["n_samples"]
+            self.appended = (
+                f"{n_rows:,} rows were appended to {self.job.data.source}: {current.n_kept} of "
+                f"{current.shape.n_bands} bands of tiles are kept"
+            )
+        else:
+            self._supersede(self.job.data.source)
+        return current, current.n_kept > 0
+
+    def _base_of(self, known: TilePlan | None) -> dict[str, Any] | None:
+        """Return the earlier tiles from which those with appended rows are planned; None to keep nothing."""
+        if known is None or not known.stages or not self.job.data.append:
+            return None
+        info = read_tile_info(Store(self.store.path(layout.TILES_DIR)))  # of a copy: its own
+        return base_of(known, is_finished=info is not None and info.fingerprint == known.fingerprint)
 
     def _check_graph(self, planned: Plan) -> None:
         stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
@@ -282,9 +300,11 @@ class _Run:
 
     def _supersede(self, path: str | None) -> None:
         """Supersede the existing run because the file `path` changed; :class:`StoreError` if it has scores."""
-        if not self.superseded:
+        if not self.superseded and not self.appended:
             change = f"{path} changed since the run in {self.store.url} began"
             remedy = "restore it, choose another output.path, or start over with --overwrite"
+            if path == self.job.data.source and not self.job.data.append:
+                remedy += "; if only rows were added at its end, set data.append"
             refuse_scored(self.store, self.manifest, f"{change}: {remedy}.")
             self.superseded = change
 
@@ -295,10 +315,17 @@ class _Run:
         """
         self.lock.check()
         self.store.ledger.begin(fresh=True)
+        if self.appended:
+            self.store.write_json(layout.RUN_JSON, {**self.manifest, "status": "running"})
         clear(self.store, keep=(layout.RUN_JSON, *([layout.TILES_DIR] if keep_tiles else [])))
-        what = "takes over the directory" + (" and its tiles" if keep_tiles else "")
-        self.progress.message(f"{self.superseded}. Nothing was scored in it: this run {what}.")
-        self.superseded = ""
+        if self.appended:  # the manifest of the run before describes its results
+            of_tiles = {key: value for key, value in self.manifest.items() if key in ("computed_by", "damages")}
+            self.manifest = new_manifest(self.job) | of_tiles
+            self.progress.message(f"{self.appended}. The results in {self.store.url} are made again from all rows.")
+        else:
+            what = "takes over the directory" + (" and its tiles" if keep_tiles else "")
+            self.progress.message(f"{self.superseded}. Nothing was scored in it: this run {what}.")
+        self.superseded = self.appended = ""
 
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
         """Return the manifest of a complete run after repairs; None if units are pending."""
@@ -374,6 +401,7 @@ class _Run:
         planned = plan_run(self.job, tiles, info.task, limit, names, known)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is None:
+            planned = self.adapt(planned)
             self.store.write_json(layout.PLAN_JSON, planned.to_json())
             return planned
         stored = Plan.from_json(raw, self.store.url)  # keep the slabs, whatever the memory limit is now
@@ -455,6 +483,7 @@ class Runner:
         def begin(stage: Stage, n_pending: int) -> None:
             remove_lost(context, stage, stages, self.tell or (lambda message, _: self.progress.message(message)))
             self.progress.start_stage(stage, n_pending)
+            check_room(context, stage)
             if (warning := expected_misses(context, stage)) is not None:
                 self.progress.message(f"warning: {warning}.")
 
@@ -474,7 +503,10 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Run the pending units of a tile store."""
     context = Context(Store(as_path(tiles.url)))
     context.store.ledger.begin()
-    plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
+    info = read_tile_info(context.store)
+    if info is not None and info.fingerprint != tiles.fingerprint:  # bands are kept, but these tiles are not finished
+        context.store.delete(layout.TILES_JSON)
+    plan = Plan(tiles.url, tiles.stages, tiles.stages[-1].fingerprint)
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_arrays(context, tiles.stages)
     if tiles.note is not None and pending_units(context, plan.stage("ingest"), plan.stages):
@@ -483,18 +515,13 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
 
 
 def check_labels_of(plan: Plan, context: Context) -> None:
-    """Raise :class:`InputError` if the labels do not support the plan's methods or its evaluation."""
+    """Raise :class:`InputError` if the labels do not support the plan's methods."""
     methods = methods_from(plan.stage("rank").parameters["methods"])
-    designs = [stage.parameters for stage in plan.stages if stage.is_of(DESIGN_STAGE)]
-    if not designs and not any(method.criterion.needs_labels for method in methods):
+    if not any(method.criterion.needs_labels for method in methods):
         return
-    labels, weights = context.labels(), context.weights()
+    counts = context.label_counts()
     for method in methods:
-        check_labels(method.criterion, method.label, labels, weights)
-    for design in designs:
-        if labels is not None:
-            check_rows(labels, sample_rows(labels, int(design["max_samples"]), int(design["random_state"])), design)
-            check_folds(labels, context.groups(), context.times(), design)
+        check_labels(method.criterion, method.label, counts)
 
 
 def check_scalings_of(plan: Plan, context: Context) -> None:

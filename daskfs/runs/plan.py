@@ -9,6 +9,8 @@ from typing import Any
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import method_to_json
 from daskfs.errors import JobError
+from daskfs.evaluation.design import DESIGN_STAGE
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
@@ -27,7 +29,7 @@ from daskfs.runs.graph_inputs import precomputed_graph, representation
 from daskfs.runs.selection import selected_count, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import WORD, Cost, limit_per_unit
-from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
+from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
@@ -104,7 +106,10 @@ def plan_run(
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
     if tiles.has_weights:  # do not resume runs of earlier versions, whose z-scores ignored the weights
         start = digest(start, "weighted scales")
-    settled = with_fingerprints(stages, start)
+    settled = tuple(moved_beside(with_fingerprints(stages, start), EDGES_SUMMARY_STAGE))
+    # rows and folds depend on labels alone: they are drawn, or refused, while the first stages run
+    first = settled[0].name
+    settled = tuple(dataclasses.replace(one, begins_with=first) if one.is_of(DESIGN_STAGE) else one for one in settled)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
     facts["notes"] = notes
     facts["given"] = next((dict(found.identity) for found in (given, rep) if found is not None), None)

@@ -15,7 +15,7 @@ from daskfs.job.methods import EVERY
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.checks import is_generated
-from daskfs.sources.labels import encode_labels
+from daskfs.sources.labels import LabelEncoding
 from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern, table_ending
 from daskfs.sources.resolve import NON_NUMERIC
 from daskfs.sources.tables import TableSource
@@ -86,8 +86,8 @@ def propose_job(
             left_out, transform = opened.left_out, {"transform": {"graph": "zscore"}}
         if "exclude" in data and not left_out:
             del data["exclude"]
-        raw = opened.read_labels()
-        found = None if raw is None else encode_labels(raw, opened.info.n_samples, task, spec.unlabeled).task
+        column = opened.labels_column()
+        found = None if column is None else LabelEncoding(column.parts, task, spec.unlabeled).task
     rules = {"n_features": n_features, "fdr": fdr}
     select: dict[str, Any] = {key: value for key, value in rules.items() if value is not None}
     if redundancy is not None:

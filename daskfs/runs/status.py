@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
 from daskfs.errors import StoreError
-from daskfs.execution.cluster import granted_memory
+from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.target import TARGETS_STAGE
@@ -30,10 +31,10 @@ from daskfs.sources.labels import classes_note
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.kind import kind_of
 from daskfs.stages.limits import check_memory
-from daskfs.stages.stage import Plan, Stage
+from daskfs.stages.stage import Plan, Stage, most_written
 from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, open_tiles
+from daskfs.store.context import Context, label_counts_of, open_tiles
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan
@@ -59,11 +60,11 @@ def describe_tiles(url: str) -> dict[str, Any]:
     tiles = open_tiles(url)
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
-    labels = tiles.labels()
-    counts: dict[str, Any] = {"n_labeled": int(labels.is_labeled.sum()) if labels else 0}
+    labels = label_counts_of(tiles)[0]
+    counts: dict[str, Any] = {"n_labeled": labels.n_labeled if labels else 0}
     if labels is not None and labels.task == "classification":
         counts["note"] = classes_note(tiles.info.classes, tiles.info.facts.get("unlabeled"))
-        counts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+        counts["classes"] = dict(zip(labels.classes, labels.by_class, strict=True))
     shape = dataclasses.asdict(tiles.shape)
     return {
         "store": url,
@@ -82,12 +83,25 @@ def describe_tiles(url: str) -> dict[str, Any]:
     }
 
 
-@with_storage_access
-def plan_job(job: Job) -> dict[str, Any]:
-    """Plan a run without running or writing anything: stages, units, recorded units, bytes and memory.
+@dataclass(frozen=True)
+class PlannedRun:
+    """The plan of a job, with that of its tiles; `is_stored`: of a run that has begun; `limit`: bytes of a worker."""
 
-    Units and bytes of a stage in a loop are those of one round. `cost` lists the memory of a unit at its peak.
-    """
+    settings: ClusterSettings
+    store: Store
+    tiles: TilePlan
+    plan: Plan
+    limit: int | None
+    is_stored: bool
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages, those of the tiles first."""
+        return (*self.tiles.stages, *self.plan.stages)
+
+
+def planned_run(job: Job) -> PlannedRun:
+    """Plan a run without running or writing anything; :class:`MemoryPlanError` if a unit does not fit a worker."""
     settings = settled_cluster(job)
     limit, threads = granted_memory(settings, None)
     store = Store(as_path(job.output.path))
@@ -104,24 +118,40 @@ def plan_job(job: Job) -> dict[str, Any]:
     names = None if stored else listed_names(job, tiles)
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
     planned_at = None if stored else planner_for_memory(job, tiles, task, threads, names, is_cut=is_cut)
-    stages = (*tiles.stages, *plan.stages)
-    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
+    check_memory((*tiles.stages, *plan.stages), limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
+    return PlannedRun(settings, store, tiles, plan, limit, stored is not None)
+
+
+@with_storage_access
+def plan_job(job: Job) -> dict[str, Any]:
+    """Plan a run without running or writing anything: stages, units, recorded units, bytes and memory.
+
+    Units and bytes of a stage in a loop are those of one round. `bytes_at_once` are the most that outputs take on disk
+    at a time, uncompressed, as intermediate ones are deleted. `cost` lists the memory of a unit at its peak.
+    """
+    return describe_plan(job, planned_run(job))
+
+
+def describe_plan(job: Job, run: PlannedRun) -> dict[str, Any]:
+    """Describe the plan of a job as :func:`plan_job` does."""
+    store, tiles, plan = run.store, run.tiles, run.plan
     batches = _planned_batches(job, store, tiles)
     rows = [_plan_row(Context(Store(as_path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
     return {
         "output": store.url,
         "shape": dataclasses.asdict(tiles.shape),
-        "memory_limit": limit,
+        "memory_limit": run.limit,
         "peak_bytes": max(found["peak_bytes"] for found in [*rows, *(batches or {}).values()]),
         "bytes_read": sum(row["bytes_read"] for row in rows),
         "bytes_written": sum(row["bytes_written"] for row in rows),
+        "bytes_at_once": most_written(run.stages),
         "graphs": _planned_graphs(plan),
         "loops": _planned_loops(plan),
         "eliminations": _planned_eliminations(plan),
         "note": tiles.note,
         "notes": list(plan.facts.get("notes", ())),
-        "labels_counted": stored is not None or tiles.n_labeled is not None or not tiles.has_labels,
+        "labels_counted": run.is_stored or tiles.n_labeled is not None or not tiles.has_labels,
         "stages": rows,
         "batches": batches,
     }
@@ -282,8 +312,9 @@ def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict
     if stage.loop and not is_finished:
         units = range(number * stage.n_units, (number + 1) * stage.n_units)
     done = stage.n_units if stage.loop and is_finished else sum(unit in units for unit in recorded)
-    found = [record for record in ledger.records(stage.name, recorded) if record is not None]
-    seconds = [float(record.get("seconds", 0.0)) for record in found]
+    seconds = [
+        float(record.get("seconds", 0.0)) for record in ledger.records(stage.name, recorded) if record is not None
+    ]
     left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {
         "stage": stage.name,

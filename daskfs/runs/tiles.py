@@ -7,6 +7,7 @@ data set is loaded.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -18,7 +19,7 @@ from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
-from daskfs.sources.state import source_state
+from daskfs.sources.state import source_state, unchanged_rows
 from daskfs.stages.stage import (
     digest,
 )
@@ -26,7 +27,7 @@ from daskfs.storage import as_path, is_url
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
 from daskfs.store.store import Store
-from daskfs.store.subset import open_part_or_source, part_spec
+from daskfs.store.subset import columns_to_text, open_part_or_source, part_spec
 from daskfs.store.tiles import Shape, TileInfo, read_tile_info
 from daskfs.tiles.plan import TilePlan, plan_ingest
 from daskfs.tiles.shapes import plan_shape, serves_in_place
@@ -56,6 +57,7 @@ def source_spec(data: DataBlock) -> SourceSpec:
         delimiter=data.delimiter,
         decimal=data.decimal,
         only_batch=data.only_batch,
+        max_samples=data.max_samples,
         **{name: _absolute(getattr(data, name)) for name in SAMPLE_COLUMNS},
     )
 
@@ -83,8 +85,12 @@ def is_tile_store(spec: SourceSpec) -> bool:
         raise unreadable(path, error) from error
 
 
-def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
+def plan_tiles(
+    data: DataBlock, tiles_url: str, memory_limit: int | None, base: Mapping[str, Any] | None = None
+) -> TilePlan:
     """Plan the tiles of a source: use a tile store, read X in place, or convert it into `tiles_url`.
+
+    `base` is that of :func:`plan_source`.
 
     Raises
     ------
@@ -94,17 +100,28 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
     spec = source_spec(data)
     if is_tile_store(spec):
         tiles = _finished_tiles(data, spec)
-        if data.only_batch is None:
+        if data.only_batch is None and (data.max_samples or tiles.shape.n_samples) >= tiles.shape.n_samples:
             return tiles
-        spec = part_spec(open_tiles(spec.source), spec.source, only_batch=data.only_batch)
+        spec = dataclasses.replace(_part_of_tiles(data, spec.source), max_samples=data.max_samples)
         return plan_source(spec, tiles.task or "auto", tiles_url, memory_limit)
     if data.only_batch is not None:
         msg = f"data.only_batch is for tiles, and {spec.source} is none: convert it with --batch first."
         raise JobError(msg)
-    return plan_source(spec, data.task, tiles_url, memory_limit)
+    return plan_source(spec, data.task, tiles_url, memory_limit, base)
 
 
-def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int | None) -> TilePlan:
+def _part_of_tiles(data: DataBlock, url: str) -> SourceSpec:
+    """Return the spec of a batch of a tile store, or of all its columns."""
+    tiles = open_tiles(url)
+    if data.only_batch is not None:
+        return part_spec(tiles, url, only_batch=data.only_batch)
+    n_features = tiles.shape.n_features
+    return part_spec(tiles, url, columns=columns_to_text(np.arange(n_features), n_features))
+
+
+def plan_source(
+    spec: SourceSpec, task: str, tiles_url: str, memory_limit: int | None, base: Mapping[str, Any] | None = None
+) -> TilePlan:
     """Plan the tiles of a source that is not a tile store, or that is a part of one.
 
     Parameters
@@ -117,6 +134,9 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
         URL of the tile store to fill.
     memory_limit
         Bytes of one worker; None for no limit.
+    base
+        What :func:`daskfs.tiles.plan.base_of` says of the tiles there, whose bands are kept where only rows at the end
+        of the same source were added; :class:`InputError` if others changed. None to keep nothing.
     """
     source = open_part_or_source(spec)
     info = source.info
@@ -136,7 +156,7 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
     raw = spec.to_json()
     state = source_state(spec, source)
     fingerprint = digest(state, raw, task, layout.FORMAT_VERSION, __version__)
-    parameters = {
+    parameters: dict[str, Any] = {
         "source": raw,
         "state": state,
         "shape": dataclasses.asdict(shape),
@@ -147,11 +167,41 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
         "named": info.feature_names is not None,
         "row_names": info.has_row_names,
     }
+    if (sizes := getattr(source, "part_sizes", None)) is not None:
+        parameters["part_sizes"] = sizes
+    flags: dict[str, Any] = {}
+    if base is not None and _is_of_source(base["parameters"], parameters):
+        known = unchanged_rows(spec, source, base["parameters"]["state"], base["parameters"]["shape"]["n_samples"])
+        kept = _kept_bands(base["parameters"], parameters, known)
+        flags = {"base": base, "n_kept": kept}
+        if kept:
+            before = base["parameters"]["shape"]
+            shape = dataclasses.replace(shape, tile_rows=before["tile_rows"], tile_columns=before["tile_columns"])
+            kept_units = {"n_bands": kept, "fingerprints": base["fingerprints"]}
+            parameters |= {"shape": dataclasses.asdict(shape), "kept": kept_units}
     reading = getattr(source, "reading_bytes", 0)
     stages = plan_ingest(shape, parameters, min(info.row_multiple, info.n_samples), reading, write_x=x_path is None)
-    flags: dict[str, Any] = {f"has_{name}": name in info.sample_columns for name in SAMPLE_COLUMNS}
+    flags |= {f"has_{name}": name in info.sample_columns for name in SAMPLE_COLUMNS}
     flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
     return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
+
+
+def _is_of_source(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether parameters of tiles describe the same source in another state."""
+    is_same = all(digest(before[key]) == digest(now[key]) for key in ("source", "task"))
+    return is_same and before["fingerprint"] != now["fingerprint"]
+
+
+def _kept_bands(before: Mapping[str, Any], now: Mapping[str, Any], n_rows: int) -> int:
+    """Return the number of bands of the earlier tiles that can be kept if the first `n_rows` rows are unchanged.
+
+    It is 0 if X is stored otherwise now, or was a single band, whose height need not be one that bands have; and if X
+    is used in place and values may be missing, as there are no hashes then by which its values are compared.
+    """
+    old, new = Shape(**before["shape"]), Shape(**now["shape"])
+    is_same = (old.dtype, old.is_sparse, before["x_path"]) == (new.dtype, new.is_sparse, now["x_path"])
+    is_compared = now["write_x"] or now["source"]["missing"] == "refuse"
+    return n_rows // old.tile_rows if is_same and is_compared and old.n_bands > 1 else 0
 
 
 def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
@@ -169,7 +219,7 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     keys = ("array", "dims", "labels", "feature_names", "row_names", "delimiter", "decimal", *SAMPLE_COLUMNS)
     given = [key for key in keys if getattr(data, key) is not None]
-    given += [key for key in ("transpose", "exclude") if getattr(data, key)]
+    given += [key for key in ("transpose", "exclude", "append") if getattr(data, key)]
     given += ["unlabeled"] if data.unlabeled != AUTO else []
     if given:
         msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."

@@ -275,11 +275,12 @@ class _Check:
         known = array("Q")  # names would take ten times the memory
         for stage in stages:
             units = recorded_units(context, stage)
-            self.progress.start_stage(dataclasses.replace(stage, name=f"verify {stage.name}", loop=""), len(units))
+            shown = dataclasses.replace(stage, name=f"verify {stage.name}", loop="")
+            self.progress.start_stage(shown, len(units))
             for unit in self._units(context, stage, units, stages):
                 known.extend(unit.names)
                 self.checked.update(unit.checked)
-                self.progress.unit_done(stage, unit.unit, {"bytes_read": unit.checked["bytes"]})
+                self.progress.unit_done(shown, unit.unit, {"bytes_read": unit.checked["bytes"]})
                 unit.names.clear()
                 if unit.damaged or unit.absent or not unit.checked["records"]:
                     bad[stage.name][unit.unit] = unit
@@ -335,9 +336,8 @@ class _Check:
             except StoreError as error:
                 self._fail(path, f"it is damaged: {error}")
                 continue
-            clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
             described = (found.shape, found.dtype, found.chunks)
-            if described != (shape, np.dtype(dtype), clipped):
+            if described != (shape, np.dtype(dtype), chunks):
                 text = "it describes an array of shape {}, type {} and chunks {}"
                 self._fail(path, text.format(*described))
         return set(arrays)
