@@ -61,6 +61,7 @@ JOBS = [
     "daskfs.export.api",
     "daskfs.runs.pipeline",
     "daskfs.runs.benchmark",
+    "daskfs.runs.estimate",
     "daskfs.runs.verification",
 ]
 """Modules whose examples run whole jobs."""

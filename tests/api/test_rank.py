@@ -129,6 +129,17 @@ def test_layers_representations_and_graphs_of_an_anndata(tmp_path: Path) -> None
         backed.file.close()
 
 
+def test_other_blocks_of_the_job_are_set(tmp_path: Path) -> None:
+    made = cells()
+    made.write_h5ad(tmp_path / "cells.h5ad")
+    settings = {"data": {"groups": "kind"}, "evaluate": None}
+    result = daskfs.rank(tmp_path / "cells.h5ad", methods=["VarianceScore"], settings=settings)
+    assert result["job"]["data"]["groups"] == "kind"
+    assert result["job"]["evaluate"] is None
+    with pytest.raises(ValueError, match=r"unknown key 'data\.group'"):
+        daskfs.rank(tmp_path / "cells.h5ad", settings={"data": {"group": "kind"}})
+
+
 def test_a_result_keeps_its_files_and_no_longer(tmp_path: Path) -> None:
     result = daskfs.rank(values(), methods=["VarianceScore"])
     folder = Path(result.url)

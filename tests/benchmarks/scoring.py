@@ -125,7 +125,7 @@ def prepare(
     if weightings:
         store_graph(context.store, lists, shape.n_samples, K)
         stages += plan_edges(shape.n_samples, lists.name, K, (PROCESS,))
-        stages += [plan_weights(shape.n_samples, weighting, (PROCESS,)) for weighting in weightings]
+        stages += plan_weights(shape.n_samples, weightings, (PROCESS,))
     columns = slab_columns(shape, memory_limit, scaled=False)
     raw = [method_to_json(method) for method in methods]
     labels = label_bytes(methods, weightings, shape.n_samples)

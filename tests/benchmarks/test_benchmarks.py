@@ -24,15 +24,19 @@ from tests.benchmarks import (
     compared,
     correlations,
     driver,
+    estimates,
     evaluation,
     graph,
     late_workers,
     main_job,
     objects_latency,
+    out_of_core,
     rescaled,
+    scale,
     scoring,
     significance,
     sources,
+    threads,
 )
 from tests.objects.server import environment
 
@@ -88,6 +92,25 @@ def test_graph_tables_that_compile_or_start_workers(capsys: pytest.CaptureFixtur
     assert "ratio_stored" in printed
     assert "estimated" in printed
     assert "planned_write" in printed
+
+
+def test_estimates_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    estimates.main(["--jobs", "zarr", "csv", "--scale", "0.01", "--stages"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows if "all" in row] == ["| zarr", "| csv"]
+
+
+def test_threads_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    threads.main(["--jobs", "rescaled", "--scale", "0.02"])
+    stages = {line.split(" | ")[1] for line in capsys.readouterr().out.splitlines()[2:]}
+    assert stages >= {"ingest", "rescaled", "rank", "all"}
+
+
+def test_run_that_is_killed_and_resumed_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    out_of_core.main(["--rows", "20000", "--columns", "64", "--kill", "ingest"])
+    printed = capsys.readouterr().out
+    assert "pca-rows" in printed
+    assert "SupervisedLaplacianScore" in printed
 
 
 def test_scoring_pass_in_small_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,3 +223,12 @@ def test_the_driver_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
 def test_late_workers_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
     late_workers.main(["--units", "4", "--seconds", "0.01", "--workers", "2", "--after", "0"])
     assert "ideal" in capsys.readouterr().out
+
+
+@pytest.mark.cluster
+def test_the_driver_with_many_workers_in_small_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of four workers dies after half of the units, and all units are done once."""
+    scale.main(["--small", "--folder", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "sustained/s" in printed
+    assert "| 4 | 60 | 0.05 | die |" in printed

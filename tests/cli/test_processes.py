@@ -110,6 +110,24 @@ def test_signals_after_the_one_that_stopped_a_run(is_program: bool) -> None:
     assert finish(sys.executable, "-c", code).returncode == (0 if is_program else -signal.SIGTERM)
 
 
+def test_an_error_that_a_codec_makes_of_a_signal_keeps_its_message() -> None:
+    """Python raises another one of the same type, "decoding with ... failed (...)", if a signal interrupts a codec."""
+    code = (
+        "import signal\n"
+        "from daskfs.errors import RunStoppedError\n"
+        "from daskfs.execution.signals import stoppable\n"
+        "try:\n"
+        "    with stoppable():\n"
+        "        try:\n"
+        "            signal.raise_signal(signal.SIGUSR1)\n"
+        "        except RunStoppedError as error:\n"
+        "            raise RunStoppedError(f'decoding failed ({error})') from error\n"
+        "except RunStoppedError as error:\n"
+        "    print(error)\n"
+    )
+    assert finish(sys.executable, "-c", code).stdout.startswith("stopped by SIGUSR1; ")
+
+
 LONG = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGUSR1)]
 
 

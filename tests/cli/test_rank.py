@@ -113,6 +113,17 @@ def test_choices_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (job["select"]["n_features"], job["select"]["redundancy"]["threshold"]) == (3, 0.9)
 
 
+def test_other_keys_of_the_job_are_set(tmp_path: Path) -> None:
+    source, *labels = csv(tmp_path)
+    keys = ("--set", "data.groups=city", "--set", "evaluate={n_selected: 2, n_splits: 2}")
+    assert "groups: city" in daskfs("init", source, *labels, *keys).out
+    outcome = daskfs("rank", source, *labels, *keys, "--output", tmp_path / "run", "-q", "--json")
+    assert outcome.code == 0, outcome.err
+    job = outcome.json["job"]
+    assert (job["data"]["groups"], job["evaluate"]["n_selected"]) == ("city", [2])
+    assert outcome.json["data"]["groups"]["n_groups"] > 1
+
+
 def test_floats_are_a_target_unless_they_are_said_to_be_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,11 +34,10 @@ pytestmark = pytest.mark.cluster
 
 METHODS = ["LaplacianScore", "FisherScore", "PearsonScore", "VarianceScore"]
 STAGES = [
-    "labels",
     "ingest",
+    "labels",
     "columns",
     "neighbors",
-    "edges",
     "edges",
     "weights",
     "score",
@@ -48,6 +47,8 @@ STAGES = [
     "evaluation",
     "select",
     "evaluate",
+    "evaluation",
+    "edges",
 ]
 
 

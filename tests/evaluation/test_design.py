@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daskfs.evaluation.design import Design, Selection, draw_labels, rows_in_use
+from daskfs.evaluation import drawing
+from daskfs.evaluation.design import Design, Selection, draw_labels
+from daskfs.evaluation.drawing import labeled_rows, rows_in_use
 from daskfs.evaluation.rows import seen_by
 from daskfs.kernels.labels import Labels
 from daskfs.store.context import Context
@@ -190,13 +194,84 @@ def test_lists_are_found_once_for_each_set_of_rows() -> None:
 def test_labeled_rows_are_thinned_within_classes_and_as_many_others_are_added() -> None:
     values = np.repeat([0, 1, 2, -1], [600, 300, 100, 3000])
     labels = classes(np.random.default_rng(0).permutation(values))
-    rows, n_labeled = rows_in_use(labels, {"max_samples": 200, "random_state": 0, "ranks_anew": True})
+    rows, n_labeled = rows_in_use(in_blocks(labels), {"max_samples": 200, "random_state": 0, "ranks_anew": True})
     assert (rows.size, n_labeled) == (400, 200)
     assert np.bincount(labels.values[rows] + 1).tolist() == [200, 120, 60, 20]
     assert (np.diff(rows) > 0).all()
-    known, n_known = rows_in_use(labels, {"max_samples": 200, "random_state": 0, "ranks_anew": False})
+    known, n_known = rows_in_use(in_blocks(labels), {"max_samples": 200, "random_state": 0, "ranks_anew": False})
     assert (known.size, n_known) == (200, 200)
     assert set(known) < set(rows)
+
+
+def in_blocks(labels: Labels, *cuts: int) -> Callable[[], Iterator[Labels]]:
+    return lambda: (replace(labels, values=values) for values in np.split(labels.values, cuts))
+
+
+def shuffled_and_sorted(labels: Labels, max_samples: int, random_state: int) -> Any:
+    """Shuffle all labeled rows, and take those of the lowest rank within their class, over its size."""
+    known = np.flatnonzero(labels.is_labeled)
+    if known.size <= max_samples:
+        return known
+    shuffled = np.random.default_rng([random_state, known.size]).permutation(known)
+    if labels.task == "classification":
+        codes = labels.values[shuffled]
+        place = np.empty(known.size)
+        for code in np.unique(codes):
+            own = np.flatnonzero(codes == code)
+            place[own] = (np.arange(own.size) + 0.5) / own.size
+        shuffled = shuffled[np.argsort(place, kind="stable")]
+    return np.sort(shuffled[:max_samples])
+
+
+@given(
+    st.lists(st.integers(-1, 3), min_size=1, max_size=200),
+    st.integers(1, 60),
+    st.lists(st.integers(0, 200), max_size=3).map(sorted),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_a_draw_in_blocks_is_that_of_all_rows(
+    values: list[int], max_samples: int, cuts: list[int], regression: bool, seed: int
+) -> None:
+    labels = classes(values)
+    if regression:
+        labels = Labels("regression", np.where(np.array(values) < 0, np.nan, values))
+    found = labeled_rows(in_blocks(labels, *cuts), max_samples, seed)
+    np.testing.assert_array_equal(found, shuffled_and_sorted(labels, max_samples, seed))
+
+
+@pytest.mark.usefixtures("nothing_shuffled")
+class TestManyRows:
+    @given(
+        st.lists(st.integers(-1, 3), min_size=1, max_size=200).filter(lambda values: max(values) >= 0),
+        st.integers(1, 60),
+        st.lists(st.integers(0, 200), max_size=3).map(sorted),
+    )
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_classes_keep_their_shares(self, values: list[int], max_samples: int, cuts: list[int]) -> None:
+        labels = classes(values)
+        found = labeled_rows(in_blocks(labels, *cuts), max_samples, 0)
+        whole = labeled_rows(in_blocks(labels), max_samples, 0)
+        np.testing.assert_array_equal(found, whole)
+        counts = np.bincount(labels.values[labels.is_labeled], minlength=4)
+        assert found.size == min(max_samples, counts.sum())
+        assert (np.diff(found) > 0).all()
+        shares = np.bincount(labels.values[found], minlength=4) - found.size * counts / counts.sum()
+        assert np.abs(shares).max() < 1 + counts.size / 2
+
+    def test_every_row_is_drawn_as_often_as_any(self) -> None:
+        """Mean of 2000 draws of 5 of 20: 1/4 with a standard error of 0.0097."""
+        labels = classes(np.arange(20) % 2)
+        drawn = [labeled_rows(in_blocks(labels, 7), 5, seed) for seed in range(2000)]
+        shares = np.bincount(np.concatenate(drawn), minlength=20) / 2000
+        for code in (0, 1):  # of the odd row in five, the first class has it
+            own = shares[code::2]
+            assert np.abs(own - own.mean()).max() < 4.5 * 0.0103
+
+
+@pytest.fixture
+def nothing_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "SHUFFLED_ROWS", 0)
 
 
 def test_a_selection_names_its_draw_only_where_labels_are_drawn() -> None:

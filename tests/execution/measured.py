@@ -48,7 +48,8 @@ class Case:
         """Return the stages that are held to their plan, without running anything."""
         job: Job = make_job({"output": {"path": "never-made"}, **self.job()})
         tiles = plan_tiles(job.data, "never-made/tiles", 4 * GiB)
-        stages = (*tiles.stages, *plan_run(job, tiles, tiles.task or "classification", 4 * GiB).stages)
+        task = tiles.task or ("regression" if job.data.task == "regression" else "classification")
+        stages = (*tiles.stages, *plan_run(job, tiles, task, 4 * GiB).stages)
         return [stage for stage in stages if stage.name.startswith(self.of)]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster, get_worker
 
 from daskfs.criteria import slab
 from daskfs.execution.pool import Pool
-from daskfs.execution.submission import run_stages
+from daskfs.execution.submission import Report, run_stages
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.store import layout
@@ -53,17 +53,31 @@ def run_made_up(
 ) -> list[int]:
     """Run units that a test makes up; return their numbers in the order of their ends, which `done` has anyhow."""
     done = [] if done is None else done
+    made = made_up(folder, "made-up", n_units, call, **stage)
+    run_all(folder, [made], pool, lambda _, unit, __: done.append(unit))
+    return done
+
+
+def made_up(folder: Path, name: str, n_units: int, call: Call, **stage: Any) -> Stage:
+    """Return a stage whose units a test makes up."""
+    key = f"{folder}/{name}"
+    _called[key] = call
+    return Stage(name, MADE_UP.reference, n_units, {"call": key}, 0, **stage)
+
+
+def run_all(folder: Path, stages: Sequence[Stage], pool: Pool, report: Report) -> Context:
+    """Run the pending units of made-up stages; return their context."""
     url = str(folder / "made-up")
-    _called[url] = call
-    made = Stage("made-up", MADE_UP.reference, n_units, {"call": url}, 0, **stage)
-    plan = Plan(url, with_fingerprints([made], ""), url)
+    plan = Plan(url, with_fingerprints(stages, ""), url)
     store = Store(Path(url))
+    store.ledger.begin()
     store.write_json(layout.PLAN_JSON, plan.to_json())
+    context = Context(store)
     with contextlib.ExitStack() as stack:
         slab.MADE_UP_STAGE = MADE_UP  # type: ignore[attr-defined]
         stack.callback(delattr, slab, "MADE_UP_STAGE")
-        run_stages(Context(store), plan.stages, pool, url, lambda _, unit, __: done.append(unit))
-    return done
+        run_stages(context, plan.stages, pool, url, report)
+    return context
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ from daskfs.criteria.plan import slab_columns
 from daskfs.stages.stage import with_fingerprints
 from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation
 from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
-from daskfs.store.context import Context, open_tiles, put_sample_column
+from daskfs.store.context import Context, open_tiles, put_weights
 from daskfs.store.store import Store
 
 tiles, folder, fields = sys.argv[1:]
@@ -158,7 +158,7 @@ def planned(context):
     return list(with_fingerprints(with_weights(plan_correlation(context.tiles.shape, spec, columns, ()), n), "test"))
 context = Context(Store(Path(folder)), open_tiles(tiles))
 n = context.tiles.shape.n_samples
-put_sample_column(context.store, "weights", 1.0 + np.arange(n) % 3)
+put_weights(context.store, 1.0 + np.arange(n) % 3)
 lock, MCL_CURRENT = ctypes.CDLL(None).mlockall, 1  # as far as the process may
 small = np.random.default_rng(0).normal(size=(64, 8)); small.T @ small; np.linalg.eigh(small.T @ small)
 run_unit(context, planned(context)[0], 0)  # imports what there is to import

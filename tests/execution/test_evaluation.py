@@ -191,7 +191,16 @@ PLANNED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         },
     ),
 }
-STAGES = ("design", "gather", "evaluation-sample", "evaluation-lists", "select", "evaluate", "evaluation-tables")
+STAGES = (
+    "design",
+    "orders",
+    "gather",
+    "evaluation-sample",
+    "evaluation-lists",
+    "select",
+    "evaluate",
+    "evaluation-tables",
+)
 EVALUATIONS = {
     name: Case(source, methods, {"evaluate": evaluate}, of=STAGES)
     for name, (source, methods, evaluate) in PLANNED.items()
@@ -211,7 +220,7 @@ def assert_as_planned(stages: list[Row], n_stages: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("shape", PLANNED)
 def test_measured_peak_and_bytes(tmp_path: Path, shape: str) -> None:
-    assert_as_planned(measured(tmp_path, EVALUATIONS[shape]), 4 if shape == "all rows" else 6)
+    assert_as_planned(measured(tmp_path, EVALUATIONS[shape]), 5 if shape == "all rows" else 6)
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ RANKED: list[Any] = [
 ]
 ONE_ROUND_MORE = ("rescaled-rows", "rescaled-solve", "svm-judge", "svm-drop", "svm-sums", "svm-solve")
 """Functions of loops, which are halted in the second round as well."""
-IN_NO_JOB = {"given", "distance-maps"}
+IN_NO_JOB = {"given", "distance-maps", "entries"}
 SECONDS = 240
 """How long anything may take; nothing waits that long where all goes well."""
 N_WORKERS = 2
@@ -139,7 +139,7 @@ def compared_job(data: Path, folder: Path, **blocks: Any) -> Path:
     """A job whose graph is of another representation of the rows, and a consensus of its methods."""
     job = {
         "data": {"source": str(data / "X.zarr"), "labels": str(data / "classes.npy"), "task": "classification"},
-        "methods": ["LaplacianScore", "VarianceScore"],
+        "methods": [{"name": "LaplacianScore", "t": "median"}, "VarianceScore"],
         "consensus": True,
         "graph": {"use_rep": str(data / "rep.npy")},
         "select": {"n_features": 4},
@@ -172,9 +172,17 @@ class Undisturbed:
         return folder / "run"
 
     def functions(self, name: str) -> list[str]:
-        """Return the functions of all stages of a job, in their order."""
+        """Return the functions of all stages of a job, in the order in which they begin on one worker."""
         plans = [json.loads((self.run(name) / place / "plan.json").read_text()) for place in ("tiles", ".")]
-        return list(dict.fromkeys(name_of(stage["kind"]) for plan in plans for stage in plan["stages"]))
+        stages = [stage for plan in plans for stage in plan["stages"]]
+        begun = [
+            one
+            for stage in stages
+            if not stage["begins_with"]
+            for one in (*(other for other in stages if other["begins_with"] == stage["name"]), stage)
+        ]
+        assert len(begun) == len(stages)
+        return list(dict.fromkeys(name_of(stage["kind"]) for stage in begun))
 
     def points(self, name: str) -> list[str]:
         """Return the points of a job, in their order; of later jobs those that no earlier one has."""
@@ -532,14 +540,14 @@ def test_everything_is_killed_in_every_stage(undisturbed: Undisturbed, tmp_path:
 @pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_driver_is_killed_in_every_stage(undisturbed: Undisturbed, tmp_path: Path, name: str) -> None:
-    """Its workers live on, and end the units that they run: nothing begins twice. SIGKILL and SIGTERM take turns, and
+    """Its worker lives on, and ends the unit that it runs: nothing begins twice. SIGKILL and SIGTERM take turns, and
     the seed of the run says which of them is first.
     """
     chain = Chain(undisturbed, name, tmp_path, "written")
     points = all_points(undisturbed, name)
     numbers = random.sample([signal.SIGKILL, signal.SIGTERM], 2)
     with Forks(chain.halts) as chain.forks:
-        cluster = Joined(tmp_path, chain.forks)
+        cluster = Joined(tmp_path, chain.forks, n_workers=1)
         chain.job = JOBS[name](undisturbed.data, chain.folder, cluster=cluster.block)
         with cluster.connect() as client:
             for point, number in zip(points, itertools.cycle(numbers), strict=False):

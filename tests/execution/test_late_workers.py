@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed import Client
 
-from daskfs.execution.in_flight import PER_THREAD, room
+from daskfs.execution.in_flight import AT_ONCE, PER_THREAD, room
 from daskfs.execution.pool import Pool
+from daskfs.store import ledger
+from daskfs.store.ledger import Ledger
+from daskfs.store.record_index import RecordIndex
 from tests.cli.command import basic_job, daskfs, write_job
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers
 
@@ -65,3 +71,48 @@ def test_an_adaptive_cluster_grows_and_may_begin_without_workers(tmp_path: Path)
 
         run_made_up(tmp_path, 30, unit, Pool(client))
     assert len(seen) == 4
+
+
+@pytest.mark.cluster
+def test_units_are_submitted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first ones, as many as half of those that wait in the scheduler."""
+    n_units, n_workers, sent = 90, 2, list[int]()
+    submit = Client.map
+
+    def counted(self: Client, call: Any, *columns: Any, **options: Any) -> Any:
+        sent.append(len(columns[0]))
+        return submit(self, call, *columns, **options)
+
+    monkeypatch.setattr(Client, "map", counted)
+    with threads_as_workers(n_workers) as (_, client):
+        done = run_made_up(tmp_path, n_units, lambda _: None, Pool(client))
+    assert sorted(done) == list(range(n_units))
+    assert sum(sent) == n_units
+    assert sent[0] == room(n_workers)
+    assert all(n >= AT_ONCE for n in sent[:-1])
+
+
+@pytest.mark.cluster
+def test_records_are_noted_by_the_thread_that_merges_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads only read them: a merge goes through all that are noted."""
+    n_units, threads, merged = 40, set[str](), list[int]()
+    note, merge = Ledger.note, RecordIndex.merge
+
+    def noted(self: Ledger, stage: str, unit: int, line: bytes) -> None:
+        if stage in self._views:
+            threads.add(threading.current_thread().name)
+        note(self, stage, unit, line)
+
+    def counted(self: RecordIndex, file: str, lines: Mapping[int, bytes]) -> None:
+        threads.add(threading.current_thread().name)
+        merged.extend(lines)
+        merge(self, file, lines)
+
+    monkeypatch.setattr(ledger, "TOGETHER", 4)
+    monkeypatch.setattr(Ledger, "note", noted)
+    monkeypatch.setattr(RecordIndex, "merge", counted)
+    with threads_as_workers(2) as (_, client):
+        run_made_up(tmp_path, n_units, lambda _: None, Pool(client))
+    assert len(merged) > n_units - ledger.FEW
+    assert len(set(merged)) == len(merged)
+    assert threads == {threading.current_thread().name}

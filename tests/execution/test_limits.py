@@ -153,7 +153,7 @@ def test_workers_that_are_there_must_have_the_limit_that_is_named(tmp_path: Path
 @pytest.mark.parametrize(
     ("way", "told"),
     [
-        ("taken", "unit [1-9] of stage score was running, or next, on each of the workers that died"),
+        ("taken", "unit [1-9] of stage score was running, or next, on each of the workers that died, at last tls://"),
         ("denied", "unit [1-9] of stage score failed: MemoryError: Unable to allocate 8.00 GiB"),
     ],
 )

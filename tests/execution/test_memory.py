@@ -98,13 +98,22 @@ MANY_ROWS = "synthetic:mixture?n_samples={}&n_features=6&n_classes=4&n_informati
 WEIGHTED = Case(
     MANY_ROWS.format(2_000_000), ("FisherScore", "KolmogorovSmirnovScore", "InformationGainScore"), EVALUATED
 )
-MANY_LABELS = Case(MANY_ROWS.format(1_000_000), ("VarianceScore",), EVALUATED, of=("labels", "design"))
+MANY_LABELS = Case(MANY_ROWS.format(3_000_000), ("VarianceScore",), EVALUATED, of=("labels", "design"))
 COMPILED = Case(
     "synthetic:mixture?n_samples=280000&n_features=64&n_classes=4&n_informative=8&seed=1",
     ("VarianceScore", "FisherScore"),
     of=("score",),
     memory_limit="1GiB",
 )
+
+IN_STRETCHES = Case(
+    "synthetic:lowrank?n_samples=900000&n_features=4&rank=2&seed=1",
+    [{"name": "SupervisedLaplacianScore", "n_neighbors": 64}],
+    of=("targets-", "entries-", "edges-", "weights-", "score"),
+    bytes_too=True,
+    data={"task": "regression"},
+)
+"""So many list entries that several units share them; lists by target are found at once."""
 
 
 def given_case(folder: Path, n_samples: int) -> Case:
@@ -121,9 +130,9 @@ def given_case(folder: Path, n_samples: int) -> Case:
 def represented_case(folder: Path, n_samples: int) -> Case:
     """Return a job on a graph of another representation of the rows."""
     np.save(folder / "rep.npy", np.random.default_rng(0).normal(size=(n_samples, 40)))
-    methods = [{"name": "LaplacianScore", "n_neighbors": 5}]
+    methods = [{"name": "LaplacianScore", "n_neighbors": 5, "t": "median"}]
     blocks = {"graph": {"use_rep": str(folder / "rep.npy"), "engine": "cells"}}
-    return Case(MANY_ROWS.format(n_samples), methods, blocks, of=("representation", "cells"), bytes_too=True)
+    return Case(MANY_ROWS.format(n_samples), methods, blocks, of=("representation", "cells", "median"), bytes_too=True)
 
 
 def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
@@ -151,7 +160,7 @@ def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
         EVALUATIONS,
     )
     cases = [case for table in tables for case in table.values()]
-    cases += [given_case(tmp_path, 200), represented_case(tmp_path, 3000)]
+    cases += [given_case(tmp_path, 200), represented_case(tmp_path, 3000), IN_STRETCHES]
     cases += [dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
     found = {stage.kind_name for case in cases for stage in case.planned()}
     assert found == {kind.name for kind in all_kinds()}
@@ -232,7 +241,7 @@ def test_measured_peak_with_weights_of_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["groups", "times", "row_names"])
 def test_measured_peak_with_text_columns(tmp_path: Path, key: str) -> None:
     """Groups that four rows each share, times of which each is another, and names of rows as long as they can be."""
-    n_samples = 1_000_000
+    n_samples = 3_000_000
     if key == "groups":
         values = np.array([f"patient-number-{i:010d}" for i in range(n_samples // 4)]).repeat(4)
     elif key == "row_names":
@@ -243,6 +252,11 @@ def test_measured_peak_with_text_columns(tmp_path: Path, key: str) -> None:
         values = np.random.default_rng(0).permutation(values)
     (tmp_path / "column.txt").write_text("\n".join(values) + "\n")
     measured(tmp_path, MANY_LABELS, data={"source": MANY_LABELS.source, key: str(tmp_path / "column.txt")})
+
+
+def test_measured_peak_and_bytes_of_edges_in_stretches(tmp_path: Path) -> None:
+    units = {stage["name"]: stage["units"] for stage in measured(tmp_path, IN_STRETCHES)}
+    assert all(count > 1 for name, count in units.items() if name.startswith(("entries-", "edges-target", "weights-")))
 
 
 def test_measured_peak_of_compiled_passes(tmp_path: Path) -> None:

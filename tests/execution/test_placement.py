@@ -55,12 +55,11 @@ def test_units_of_a_loop_stay_where_they_were_when_a_worker_joins(
     """From round to round; of 12 units on three workers those that another one takes move, and no others."""
     n_units, n_rounds, asked = 12, 5, dict[int, str]()
     with threads_as_workers(3) as (cluster, client):
-        submit = client.submit
+        submit = client.map
 
         def noted(*arguments: Any, **options: Any) -> Any:
-            (asked[arguments[5]],) = (
-                options["workers"] if isinstance(options["workers"], list) else [options["workers"]]
-            )
+            (worker,) = options["workers"]
+            asked.update(dict.fromkeys(arguments[5], worker))
             return submit(*arguments, **options)
 
         def unit(number: int) -> dict[str, bool]:
@@ -70,7 +69,7 @@ def test_units_of_a_loop_stay_where_they_were_when_a_worker_joins(
                     threading.Event().wait(0.02)
             return {"finished": number >= (n_rounds - 1) * n_units}
 
-        monkeypatch.setattr(client, "submit", noted)
+        monkeypatch.setattr(client, "map", noted)
         run_made_up(tmp_path, n_units, unit, Pool(client), loop="rounds", max_rounds=None)
     rounds = [[asked[number * n_units + i] for i in range(n_units)] for number in range(n_rounds)]
     assert rounds[0] == rounds[1]

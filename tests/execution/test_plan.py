@@ -69,14 +69,16 @@ def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: 
 
 @given(st.integers(2, 10**9), st.integers(1, 64), st.integers(0, 64))
 def test_units_that_mark_edges_cover_the_rows_and_stay_small(n_samples: int, k: int, longer: int) -> None:
-    edges, summary = plan_edges(n_samples, "g", k, (), k + longer)
-    rows = edges.parameters["blocks_per_unit"] * block_rows(n_samples)
-    assert (edges.n_units - 1) * rows < n_samples <= edges.n_units * rows
-    assert edges.peak_bytes <= 512 * 2**20
+    *entries, edges, summary = plan_edges(n_samples, "g", k, (), k + longer)
+    for stage, blocks in zip([edges, *entries], ["blocks_per_unit", "blocks_sent"], strict=False):
+        rows = stage.parameters[blocks] * block_rows(n_samples)
+        assert (stage.n_units - 1) * rows < n_samples <= stage.n_units * rows
+    assert max(stage.peak_bytes for stage in (edges, *entries)) <= 1024 * 2**20
     streamed = 2**16 * (60 * k + 36 * (k + longer))
-    assert summary.peak_bytes <= 40 * n_samples + streamed + 64 * 2**20
-    weights = plan_weights(n_samples, Weighting("g", k, "heat", "median"), (), k + longer)
-    assert weights.peak_bytes <= 24 * n_samples + streamed + 160 * 2**20
+    assert summary.peak_bytes <= 40 * n_samples + streamed + 512 * 2**20
+    median, weights = plan_weights(n_samples, [Weighting("g", k, "heat", "median")], (), {"g": k + longer})
+    assert median.peak_bytes <= streamed + 160 * 2**20
+    assert weights.peak_bytes <= min(24 * n_samples, 1024 * 2**20) + streamed + 512 * 2**20
 
 
 @settings(max_examples=30)

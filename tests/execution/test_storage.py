@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 
 from daskfs import load_job, run_job
-from daskfs.errors import DamagedError, InputError, StoreError, WriteError
+from daskfs.errors import DamagedError, InputError, JobError, StoreError, WriteError
 from daskfs.execution.progress import Silent
+from daskfs.graph import partitioned_search
 from daskfs.stages.stage import Stage
+from daskfs.store.context import Context
 from daskfs.store.store import Store
+from daskfs.tiles import shapes
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import (
     OUTPUTS,
@@ -36,7 +39,7 @@ from tests.execution.damage import (
     verified,
     write_data,
 )
-from tests.execution.runs import command, kill, lose_record, recorded, started, wait_for_units
+from tests.execution.runs import command, kill, lose_record, recorded, started, wait_for_units, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -167,8 +170,8 @@ def test_objects_and_metadata_that_go_amid_a_run(job: Path, tmp_path: Path, stag
             ("neighbors-euclidean", 0): act(truncate, "knn/euclidean/distances/zarr.json"),
             ("neighbors-euclidean", 1): act(delete, "plan.json"),
             ("edges-euclidean-5", 0): act(delete, "edges/euclidean-5/once/zarr.json"),
-            (weights, 0): act(delete, f"weights/{weights.removeprefix('weights-')}/summary.json"),
-            ("rank", 0): act(truncate, "scores/LaplacianScore/zarr.json"),
+            (weights, 0): act(delete, f"weights/{weights.removeprefix('weights-')}/parts/c/0/0"),
+            ("edges-summary-euclidean-5", 0): act(truncate, "scores/LaplacianScore/zarr.json"),
             ("design", 0): act(delete, "evaluation/beside.npz"),
             ("evaluate", 4): lambda: lose_record(folder, "evaluate", 1),
         }
@@ -212,8 +215,8 @@ def test_spilled_rows_that_are_damaged_amid_a_run(tmp_path: Path) -> None:
     progress = Damage(
         {
             (f"cells-{name}", 0): act(f"knn/{name}/cells", "c/0/0"),
-            (f"assign-{name}", 0): act(f"spill/{name}/rows", "c/0*/*"),
-            (f"build-{name}", 0): act(f"spill/{name}/lists", "c/0/*"),
+            (f"assign-{name}", 0): act(f"spill/{name}/rows", "*.bin"),
+            (f"build-{name}", 0): act(f"spill/{name}/lists", "*.bin"),
         }
     )
     result = run_job(load_job(mine), progress)
@@ -231,13 +234,13 @@ def test_spilled_rows_that_are_damaged_amid_a_run(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_whole_folders_that_are_deleted(job: Path, folder: Path) -> None:
     before, first = outputs(folder), run_units(folder)
-    gone = {"knn": ("neighbors-",), "tiles/X": ("ingest",), "evaluation": ("design", "gather", "evaluate")}
+    gone = {"knn": ("neighbors-",), "tiles/X": ("ingest",), "evaluation": ("design", "orders", "gather", "evaluate")}
     for name in gone:
         shutil.rmtree(folder / name)
     shutil.rmtree(folder / "records/rank")
     result = run_quietly(job)
     expected = {name: count for name, count in first.items() if name == "rank" or name.startswith(gone["knn"])}
-    expected |= {name: first[name] for name in ("ingest", "design")}
+    expected |= {name: first[name] for name in ("ingest", "design", "orders")}
     assert 0 < result["recomputed"].pop("gather") <= first["gather"], (
         "of slabs without a feature in use nothing is lost"
     )
@@ -308,6 +311,82 @@ class FillUp(Silent):
         del unit, facts
         if stage.name.startswith(self.stage) and not (self.disk / "ballast").exists():
             filled_up(self.disk, self.left)
+
+
+class Disk:
+    """A disk of a size, which holds nothing but what a search spills into a folder.
+
+    Parameters
+    ----------
+    folder
+        Folder of a run.
+    size
+        Bytes.
+    """
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder, self.size, self.most = folder, size, 0
+
+    def usage(self, path: Path) -> mock.Mock:
+        del path
+        return mock.Mock(free=self.size - self.spilled())
+
+    def spilled(self) -> int:
+        found = sum(path.stat().st_size for path in (self.folder / "spill").rglob("*") if path.is_file())
+        self.most = max(self.most, found)
+        return found
+
+
+class Spilling(Silent):
+    """Looks at a disk whenever a unit is done, and stops the run after one of them."""
+
+    def __init__(self, disk: Disk, last: str = "") -> None:
+        self.disk, self.last = disk, last
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        del facts
+        self.disk.spilled()
+        if f"{stage.name} {unit}" == self.last:
+            raise InputError(self.last)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "mixture?n_features=40&n_samples=9000",
+        pytest.param("sparse?n_features=2000&density=0.05&n_samples=4000", marks=pytest.mark.long),
+    ],
+)
+def test_a_search_asks_for_room_before_it_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """It is refused with all sizes, goes on where there is room, counts what it has spilled, and takes what it said."""
+    blocks: dict[str, Any] = {"methods": ["LaplacianScore"], "evaluate": None, "graph": {"engine": "cells"}}
+    job = write_job(tmp_path, f"synthetic:{source}&seed=1", **blocks, cluster={"workers": 0})
+    disk = Disk(tmp_path / "run", 2**15)
+    monkeypatch.setattr(shutil, "disk_usage", disk.usage)
+    monkeypatch.setattr(shapes, "MIN_TILE_BYTES", 2**16)
+    with pytest.raises(JobError, match=r"output\.path .* 0\.00 GiB are written, and 0\.00 GiB are free") as raised:
+        run_job(load_job(job))
+    assert raised.value.exit_code == 2
+    assert disk.spilled() == 0
+    assert list(recorded(disk.folder, "cells-euclidean")) == [0]
+
+    asked: list[int] = []
+    spilled_bytes = partitioned_search.spilled_bytes
+
+    def noting(context: Context, parameters: dict[str, Any]) -> int:
+        asked.append(spilled_bytes(context, parameters))
+        disk.size = asked[0]
+        return asked[-1]
+
+    monkeypatch.setattr(partitioned_search, "spilled_bytes", noting)
+    disk.size = 2**40
+    with pytest.raises(InputError, match="assign"):
+        run_job(load_job(job), Spilling(disk, "assign-euclidean 1"))
+    result = run_job(load_job(job), Spilling(disk))
+    n_units = next(stage["units"] for stage in result["stages"] if stage["name"] == "assign-euclidean")
+    assert result["recomputed"]["assign-euclidean"] == n_units - 2 > 0
+    assert len(asked) == 3  # before "assign", the rest of it, and "build"
+    assert 0.7 * asked[0] < disk.most <= asked[0]
 
 
 FULL = ("labels", "ingest", "neighbors-", "weights-", "score", "svm-rows", "rank", "evaluate", "evaluation-tables")
@@ -575,18 +654,18 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path, ending: str, cha
 @pytest.mark.parametrize("key", SEPARATE_FILES)
 def test_separate_files_that_change_while_they_are_read(tmp_path: Path, key: str) -> None:
     """The change comes amid the unit that reads them, which then is not recorded."""
-    from daskfs.store.context import put_labels
+    from daskfs.store.context import put_label_parts
     from daskfs.tiles import ingest
 
     data = write_parts(tmp_path, "npy")
     mine = storage_job(tmp_path, data=data, methods=["FisherScore"], evaluate=None)
 
     def changed_meanwhile(*arguments: Any) -> None:
-        put_labels(*arguments)
+        put_label_parts(*arguments)
         touch(Path(data[key]))
 
     with (
-        mock.patch.object(ingest, "put_labels", changed_meanwhile),
+        mock.patch.object(ingest, "put_label_parts", changed_meanwhile),
         pytest.raises(InputError, match="changed") as raised,
     ):
         run_job(load_job(mine))

@@ -35,7 +35,8 @@ WRITTEN_IN = "/tmp/oldrun"
 def unpacked(version: str, run: Path) -> Path:
     """Unpack the run into a directory, and return it."""
     with tarfile.open(Path(__file__).parent / f"run_of_{version.replace('.', '_')}.tar.gz") as archive:
-        archive.extractall(run, filter="data")
+        options: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4 and later
+        archive.extractall(run, **options)
     for path in (run / "run.json", run / "plan.json", run / "tiles" / "plan.json"):
         path.write_text(path.read_text().replace(WRITTEN_IN, str(run)))
     return run

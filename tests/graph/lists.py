@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskfs.graph.edges import create_edges, describe_graph, edge_blocks, mark_edges, weight_edges
-from daskfs.graph.partition import block_rows
+from daskfs.graph.edges import (
+    Stretches,
+    create_degrees,
+    create_edges,
+    describe_graph,
+    edge_blocks,
+    find_median,
+    mark_edges,
+    send_entries,
+    weight_edges,
+    weight_summary,
+)
 from daskfs.graph.spec import Weighting
 from daskfs.plan.inline import memory_context
 from daskfs.store import layout
@@ -27,33 +38,35 @@ def listed_context(indices: IntArray, distances: FloatArray, name: str = NAME) -
     return context
 
 
+def cut(context: Context, name: str, k: int, blocks: int = 2**30) -> tuple[dict[str, Any], Stretches]:
+    """Parameters of stages over stretches of some blocks, of which "entries" takes the smallest divisor above 1."""
+    sent = next((i for i in range(2, 10) if blocks % i == 0 and blocks > i), 1)
+    parameters = {"name": name, "n_neighbors": k, "blocks_per_unit": blocks, "blocks_sent": sent}
+    return parameters, Stretches.of(parameters, context.tiles.shape.n_samples)
+
+
 def marked(context: Context, k: int, name: str = NAME, blocks_per_unit: int = 2**30) -> dict[str, Any]:
     """Mark the edges, in one unit unless told, and return the graph's summary."""
-    parameters = {"name": name, "n_neighbors": k, "blocks_per_unit": blocks_per_unit}
+    parameters, stretches = cut(context, name, k, blocks_per_unit)
+    for unit in range(stretches.n_sending):
+        send_entries(context, parameters, unit)
     create_edges(context, parameters)
-    n_samples = context.tiles.shape.n_samples
-    facts = [
-        mark_edges(context, parameters, unit)
-        for unit in range(-(-n_samples // (blocks_per_unit * block_rows(n_samples))))
-    ]
+    facts = [mark_edges(context, parameters, unit) for unit in range(len(stretches))]
     summary = describe_graph(context, parameters, 0)
     assert sum(fact["n_edges"] for fact in facts) == summary["n_edges"]
     return summary
 
 
-def weighted(context: Context, weighting: Weighting) -> tuple[dict[str, Any], FloatArray]:
-    """Facts of the stage, and the degrees."""
-    parameters = {
-        "weighting": {
-            "graph": weighting.graph,
-            "n_neighbors": weighting.n_neighbors,
-            "weights": weighting.weights,
-            "t": weighting.t,
-            "self_loops": weighting.self_loops,
-        }
-    }
-    facts = weight_edges(context, parameters, 0)
-    return facts, context.store.open(layout.DEGREES.format(weighting.key))[...]
+def weighted(context: Context, weighting: Weighting, blocks_per_unit: int = 2**30) -> tuple[dict[str, Any], FloatArray]:
+    """Summary of the weights, and the degrees; over the stretches of :func:`marked`."""
+    parameters, stretches = cut(context, weighting.graph, weighting.n_neighbors, blocks_per_unit)
+    if weighting.t == "median":
+        find_median(context, parameters, 0)
+    parameters["weighting"] = asdict(weighting)
+    create_degrees(context, parameters)
+    for unit in range(len(stretches)):
+        weight_edges(context, parameters, unit)
+    return weight_summary(context.store, weighting), context.store.open(layout.DEGREES.format(weighting.key))[...]
 
 
 def edges_of(context: Context, k: int) -> list[tuple[int, int, float]]:

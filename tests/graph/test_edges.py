@@ -17,21 +17,22 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
-from daskfs.graph import partition, plan, streaming_median
+from daskfs.graph import partition, plan
 from daskfs.graph.components import Components
-from daskfs.graph.edges import create_edges, mark_edges, weighted_blocks
+from daskfs.graph.edges import create_edges, mark_edges, send_entries, weighted_blocks
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.spec import Weighting
-from daskfs.graph.streaming_median import streamed_median
 from daskfs.kernels.neighbors.weights import WeightKind
+from daskfs.kernels.statistics import streaming_median
+from daskfs.kernels.statistics.streaming_median import streamed_median
 from daskfs.plan.inline import memory_context
 from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from tests.cases import each
-from tests.graph.lists import NAME, edges_of, listed_context, marked, weighted
+from tests.graph.lists import NAME, cut, edges_of, listed_context, marked, weighted
 from tests.reference.graph import Weight, binary, cosine, heat, heat_t, knn_lists, union_adjacency
 
 FloatArray = NDArray[np.float64]
@@ -135,7 +136,7 @@ class TestOnceMarking:
 
     @pytest.mark.usefixtures("small_blocks")
     def test_work_in_parts_marks_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("daskfs.graph.edges.SCANNED_ENTRIES", 10)
+        monkeypatch.setattr("daskfs.graph.edges.INCOMING_EDGES", 30)
         monkeypatch.setattr("daskfs.graph.edges.COMPARED_ENTRIES", 20)
         indices, distances = random_lists(4, 200, 6, 9, 0.1)
         context = listed_context(indices, distances)
@@ -148,13 +149,15 @@ class TestOnceMarking:
         context = Context(Store(tmp_path), memory_context(np.zeros((100, 1)), None).tiles)
         context.store.put_array(layout.KNN_INDICES.format(NAME), indices)
         context.store.put_array(layout.KNN_DISTANCES.format(NAME), distances)
-        parameters = {"name": NAME, "n_neighbors": 3, "blocks_per_unit": 2}
+        parameters, stretches = cut(context, NAME, 3, blocks=2)
+        for unit in range(stretches.n_sending):
+            send_entries(context, parameters, unit)
         create_edges(context, parameters)
         written: list[str] = []
-        for unit in reversed(range(-(-100 // (2 * block_rows(100))))):
+        for unit in reversed(range(len(stretches))):
             with context.store.noting_outputs() as outputs:
                 mark_edges(context, parameters, unit)
-            written += outputs.chunks
+            written += [name for name in outputs.chunks if "/once/" in name]
         assert len(written) == len(set(written)) == -(-100 // block_rows(100))
         np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, 3))[...], once_of(indices))
 
@@ -397,6 +400,7 @@ class TestWeights:
 class TestMemory:
     def test_stays_under_the_plan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "EDGES_BYTES", 2**22)
+        monkeypatch.setattr(plan, "SENT_ENTRIES", 2**19)
         n, k = 200_000, 10
         context = Context(Store(tmp_path), memory_context(np.zeros((n, 1)), None).tiles)
         rng = np.random.default_rng(0)
@@ -407,8 +411,8 @@ class TestMemory:
         del indices
         widths: list[Literal["mean", "median"]] = ["mean", "median"]
         stages = plan_edges(n, NAME, k, ())
-        stages += [plan_weights(n, Weighting(NAME, k, "heat", t), ()) for t in widths]
-        assert [stage.n_units for stage in stages] == [3, 1, 1, 1]
+        stages += plan_weights(n, [Weighting(NAME, k, "heat", t) for t in widths], ())
+        assert [stage.n_units for stage in stages] == [5, 5, 1, 1, 5, 5]
         create_arrays(context, stages)
         for stage in stages:
             facts = []

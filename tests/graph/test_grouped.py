@@ -316,9 +316,10 @@ class TestSameBytes:
             assert_same(found_by(context, n_groups=2), expected)
 
     @pytest.mark.usefixtures("small_merges")
-    def test_units(self, tmp_path: Path) -> None:
+    def test_units(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """How rows are bundled, spilled and merged, and how large a group may be that is large enough."""
-        changed: dict[str, Any] = {"bands_per_unit": 2, "chunk_rows": 33, "blocks_per_unit": 2, "max_members": 10**6}
+        changed: dict[str, Any] = {"bands_per_unit": 2, "blocks_per_unit": 2, "max_members": 10**6}
+        monkeypatch.setattr(partition, "PIECE_BYTES", 33 * self.X[:1].nbytes)
         expected = found_by(memory_context(self.X, None), n_groups=3)
         with stored(tmp_path / "data", self.X, (1024, 10)) as context:
             assert_same(found_by(context, n_groups=3, **changed), expected)

@@ -20,6 +20,7 @@ from daskfs.estimators.opening import stored_context
 from daskfs.execution.pool import Pool
 from daskfs.graph import engine as engine_module
 from daskfs.graph import partition
+from daskfs.graph.edges import weight_summary
 from daskfs.graph.plan import plan_edges, plan_graph, plan_lists, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, MixedGraph, Weighting
 from daskfs.kernels.labels import Labels
@@ -223,9 +224,10 @@ class TestAlone:
     def test_a_graph_without_edges_is_an_error(self) -> None:
         context = memory_context(np.where(np.eye(6, dtype=bool), 1.0, np.nan), None, None, "pairwise")
         stages = plan_graph(context.tiles.shape, GraphSpec(), 2, pairwise=True) + plan_edges(6, "euclidean", 2, ())
-        stages.append(plan_weights(6, Weighting("euclidean", 2, "binary"), ()))
+        weighting = Weighting("euclidean", 2, "binary")
+        run_all(context, [*stages, *plan_weights(6, [weighting], ())], None)
         with pytest.raises(ValueError, match="the graph has no edges: no two rows share a feature"):
-            run_all(context, stages, None)
+            weight_summary(context.store, weighting)
 
 
 # --------------------------------------------------------------------------- other ways to the same lists

@@ -17,15 +17,15 @@ from daskfs.graph.partition import (
     MAX_BLOCK_ROWS,
     MIN_BLOCK_ROWS,
     block_rows,
-    index_dtype,
     member_bytes,
     partition_rows,
     read_members,
     search_units,
+    spilled_rows,
     step_rows,
 )
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import memory_context
@@ -103,8 +103,7 @@ class TestPartitioning:
         assert 1 <= plan.n_groups <= max(1, sampled // 64)
         assert plan.n_groups <= plan.n_cells <= max(plan.n_groups, sampled // 8, 1)
         assert plan.max_members >= 16 * k
-        assert plan.chunk_rows >= 16
-        assert plan.chunk_rows * shape.x_bytes // n <= max(2**22, 16 * shape.x_bytes // n)
+        assert 1 <= spilled_rows(shape) <= max(1, 2**22 * n // max(shape.x_bytes, 1))
         bands = [band for unit in range(plan.assign_units(shape)) for band in plan.assigned(shape, unit)]
         assert [band.start for band in bands] == [i * shape.tile_rows for i in range(shape.n_bands)]
         assert bands[-1].stop == n

@@ -14,6 +14,7 @@ from daskfs.criteria.registry import make_method
 from daskfs.criteria.slab import graph_needs, method_to_json
 from daskfs.errors import InputError
 from daskfs.graph import target
+from daskfs.graph.edges import weight_summary
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_lists, plan_weights
 from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
@@ -105,7 +106,7 @@ def test_of_the_graph_only_labeled_rows_are_nodes() -> None:
     context, lists = context_of(y), TargetGraph(standardize=False)
     stages = plan_lists(context.tiles.shape, lists, 1) + plan_edges(7, lists.name, 1, ())
     weighting = Weighting(lists.name, 1, "heat", 1.0)
-    run_all(context, [*stages, plan_weights(7, weighting, ())], None)
+    run_all(context, [*stages, *plan_weights(7, [weighting], ())], None)
     summary = context.store.read_json(layout.GRAPH_SUMMARY.format(lists.name, 1))
     assert {key: summary[key] for key in ("n_nodes", "n_edges", "n_components", "n_isolated", "max_degree")} == {
         "n_nodes": 5,
@@ -116,7 +117,7 @@ def test_of_the_graph_only_labeled_rows_are_nodes() -> None:
     }
     assert summary["mean_degree"] == pytest.approx(6 / 5)
     assert sum(summary["degree_histogram"]["counts"]) == 5
-    weights = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+    weights = weight_summary(context.store, weighting)
     assert (weights["n_isolated"], weights["n_underflow"]) == (0, 0)
 
 
@@ -133,7 +134,7 @@ def test_a_hundred_million_labeled_rows_fit_a_worker() -> None:
     ((lists, k),) = method.parameters.lists(n).values()
     weightings = graph_needs([method])
     stages = plan_lists(shape, lists, k, limit) + plan_edges(n, lists.name, k, (PROCESS,))
-    stages.append(plan_weights(n, weightings[0], (PROCESS,)))
+    stages += plan_weights(n, weightings, (PROCESS,))
     columns = slab_columns(shape, limit, scaled=False)
     stages.append(plan_scores(shape, [method_to_json(method)], weightings, columns, (PROCESS,), scaled=False))
     check_memory(stages, limit)

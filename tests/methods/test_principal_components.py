@@ -23,7 +23,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.plan.inline import find_lists, memory_context, score_features
 from daskfs.plan.transforms import asked_scalings
 from daskfs.store import layout
-from daskfs.store.context import put_sample_column
+from daskfs.store.context import put_weights
 from daskfs.tiles import row_partitions
 from tests.cases import each
 from tests.cli.command import daskfs
@@ -99,7 +99,7 @@ def test_tiles_do_not_change_a_bit(
             zarr.create_array(store=str(path), shape=X.shape, dtype=X.dtype, chunks=chunk)[...] = X
     for path in paths:
         with stored_context(path) as (context, _, pool):
-            put_sample_column(context.store, "weights", weights)
+            put_weights(context.store, weights)
             found = score_features(context, [method], labels, None, pool)
         assert found[method.label].tobytes() == expected[method.label].tobytes(), path
 

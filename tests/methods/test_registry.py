@@ -16,7 +16,7 @@ import daskfs
 from daskfs.criteria.registry import Criterion, check_labels, criteria, criterion_named, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts, Labels
 
 NAMES = list(criteria())
 
@@ -135,7 +135,7 @@ class TestLabelChecks:
     @pytest.mark.parametrize("name", ["VarianceScore", "LaplacianScore"])
     def test_no_labels_needed(self, name: str) -> None:
         check_labels(criteria()[name], name, None)
-        check_labels(criteria()[name], name, classes(0, 0))
+        check_labels(criteria()[name], name, LabelCounts.of(classes(0, 0)))
 
     @pytest.mark.parametrize(
         ("name", "labels", "message"),
@@ -157,8 +157,8 @@ class TestLabelChecks:
     )
     def test_labels_that_cannot_serve(self, name: str, labels: Labels | None, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            check_labels(criteria()[name], "mine", labels)
+            check_labels(criteria()[name], "mine", None if labels is None else LabelCounts.of(labels))
 
     @pytest.mark.parametrize("labels", [classes(0, 1, -1), targets(1.0, np.nan, 2.0)])
     def test_labels_that_serve(self, labels: Labels) -> None:
-        check_labels(criteria()["PearsonScore"], "mine", labels)
+        check_labels(criteria()["PearsonScore"], "mine", LabelCounts.of(labels))

@@ -18,7 +18,7 @@ from daskfs.estimators.opening import stored_context
 from daskfs.kernels.labels import Labels
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.plan.transforms import asked_scalings
-from daskfs.store.context import put_sample_column
+from daskfs.store.context import put_weights
 from tests.cases import case
 
 FloatArray = NDArray[np.float64]
@@ -166,7 +166,7 @@ def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool, weighted: bool)
             zarr.create_array(store=str(path), shape=X.shape, dtype=X.dtype, chunks=chunk)[...] = X
     for path in paths:
         with stored_context(path) as (context, _, pool):
-            put_sample_column(context.store, "weights", weights)
+            put_weights(context.store, weights)
             found = score_features(context, methods, labels, None, pool)
         for label, table in expected.items():
             assert found[label].tobytes() == table.tobytes(), (path, label)

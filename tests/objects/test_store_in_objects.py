@@ -15,9 +15,10 @@ from daskfs import load_job, run_job, storage
 from daskfs.errors import DamagedError, WriteError
 from daskfs.graph import partition
 from daskfs.storage import ObjectPath, as_path, clients
-from daskfs.store import log
+from daskfs.store import layout, log
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.log import Log
+from daskfs.store.shards import ShardWriter, read_pieces, stored_pieces
 from daskfs.store.store import Store
 from tests.execution.runs import write_job
 from tests.objects.proxy import Proxy, proxy
@@ -25,7 +26,7 @@ from tests.objects.server import reach
 
 pytestmark = pytest.mark.platforms
 
-KINDS = ("rows.*offsets/c/", "rows.*member/c/", "rows.*values/c/", "lists.*bounds/c/", "lists.*distances/c/")
+KINDS = ("rows/.*npz", "rows/.*bin", "lists/.*npz", "lists/.*bin")
 
 
 @pytest.fixture
@@ -136,11 +137,12 @@ class TestReadsOverlap:
 def test_an_approximate_search_reads_what_many_units_wrote_at_once(
     tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each kind of arrays of which a unit reads many, two are read at the same time."""
-    met, read = {kind: threading.Event() for kind in KINDS}, ObjectPath.read_buffer
+    """Of each kind of objects of which a unit reads many, two are read at the same time."""
+    met = {kind: threading.Event() for kind in KINDS}
+    read, read_range = ObjectPath.read_buffer, ObjectPath.read_range
     waiting, missed, lock = dict.fromkeys(KINDS, 0), [], threading.Lock()
 
-    def meet(path: ObjectPath) -> memoryview:
+    def meet(path: ObjectPath) -> None:
         kind = next((kind for kind in KINDS if re.search(kind, path.key)), None)
         if kind is not None and not met[kind].is_set():
             with lock:
@@ -150,14 +152,44 @@ def test_an_approximate_search_reads_what_many_units_wrote_at_once(
             if not met[kind].wait(2):
                 missed.append(kind)
                 met[kind].set()
+
+    def meet_whole(path: ObjectPath) -> memoryview:
+        meet(path)
         return read(path)
 
-    monkeypatch.setattr(ObjectPath, "read_buffer", meet)
+    def meet_range(path: ObjectPath, start: int, stop: int) -> memoryview:
+        meet(path)
+        return read_range(path, start, stop)
+
+    monkeypatch.setattr(ObjectPath, "read_buffer", meet_whole)
+    monkeypatch.setattr(ObjectPath, "read_range", meet_range)
     monkeypatch.setattr(partition, "GROUP_ROWS", 5000)
     source = "synthetic:mixture?n_samples=20000&n_features=16&seed=0"
     blocks = {"graph": {"engine": "cells"}, "methods": ["LaplacianScore"], "evaluate": None, "cluster": {"workers": 0}}
     run_job(load_job(write_job(tmp_path, source, **blocks, output={"path": bucket})))
     assert (missed, [kind for kind in KINDS if not waiting[kind]]) == ([], [])
+
+
+def test_a_shard_of_several_parts(store: Store) -> None:
+    """It is sent while it is made, in few requests, and read by ranges; one that is too short is damage."""
+    rng, parts = np.random.default_rng(0), 6
+    values = rng.standard_normal((parts, 2**18 + 3))
+    for name, own in (("large", values), ("small", values[:, :9])):
+        with store.noting_outputs() as outputs:
+            writer = ShardWriter(store, name)
+            writer.write((segment, "value", one) for segment, one in enumerate(own))
+            writer.close()
+        shard = store.path(layout.SHARD.format(name, 0))
+        size, checksum = outputs.chunks[shard.name]
+        data = shard.read_bytes()
+        assert (len(data), int.from_bytes(data[-4:], "little")) == (size, checksum)
+        for segment in (parts - 1, 2):
+            (found,) = read_pieces(store, stored_pieces(store, [name], segment))
+            np.testing.assert_array_equal(found, own[segment])
+    shard.write_bytes(shard.read_bytes()[:40])
+    with pytest.raises(DamagedError, match=r"small-0.bin is damaged: .* ended while it was being read"):
+        list(read_pieces(store, stored_pieces(store, ["small"], parts - 1)))
+    assert not shard.is_file()
 
 
 def test_damage_is_named_and_removed(store: Store) -> None:

@@ -13,7 +13,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.sources import READERS, Source, SourceInfo, SourceSpec, csv_table, mtx, open_source, svmlight
+from daskfs.sources import (
+    READERS,
+    Source,
+    SourceInfo,
+    SourceSpec,
+    columns,
+    csv_table,
+    mtx,
+    open_source,
+    stored_column,
+    svmlight,
+)
+from daskfs.sources.labels import LabelEncoding
+from daskfs.sources.memory import ArraySource
+from daskfs.sources.some_rows import STRETCHES, SomeRows
 from daskfs.storage import StoragePath, objects
 
 from .objects import folder_as_bucket
@@ -116,6 +130,37 @@ def test_info_labels_and_ranges(kind: Kind, written: tuple[Path, str], roots: li
             with pytest.raises(ValueError, match="not a range") as caught:
                 source.read_rows(*bounds)
             assert type(caught.value) is ValueError
+
+
+@pytest.mark.parametrize("n_samples", [1, 7, 13, N_SAMPLES - 1])
+def test_some_rows(kind: Kind, written: tuple[Path, str], roots: list[StoragePath], n_samples: int) -> None:
+    """Few stretches from the first row to the last, the same ones of values and labels."""
+    rows = SomeRows(ArraySource(np.arange(float(N_SAMPLES))[:, None]), n_samples).read_rows(0, n_samples)[:, 0]
+    rows = np.asarray(rows, dtype=int)
+    assert rows.shape == (n_samples,)
+    assert (rows[0], rows[-1]) == (0, N_SAMPLES - 1 if n_samples > 1 else 0)
+    assert np.all(np.diff(rows) >= 1)
+    assert np.count_nonzero(np.diff(rows) > 1) < STRETCHES
+    for root in roots:
+        source = SomeRows(kind.open(root, written[1]), n_samples)
+        np.testing.assert_array_equal(read_in_parts(source, [0, n_samples // 2, n_samples]), matrix()[rows])
+        np.testing.assert_array_equal(source.read_labels(), labels()[rows])
+
+
+def test_labels_are_read_in_parts(
+    kind: Kind, written: tuple[Path, str], roots: list[StoragePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same, where they are more than are read at once."""
+    for module in (columns, stored_column):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 5)
+    for root in roots:
+        column = kind.open(root, written[1]).labels_column()
+        parts = list(column.parts())
+        assert all(part.dtype.kind == "i" for part in parts)
+        np.testing.assert_array_equal(np.concatenate(parts), labels())
+        again = LabelEncoding(column.parts, "classification", "none")
+        classes = np.array(again.classes)[np.concatenate(list(again.parts()))]
+        np.testing.assert_array_equal(classes, labels().astype(str))
 
 
 def test_sample_columns_may_lie_where_labels_lie(

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskfs.errors import InputError, JobError
-from daskfs.sources.labels import encode_labels, read_labels_file
+from daskfs.sources import columns, csv_table, label_files, stored_column
+from daskfs.sources.label_files import parts_of_file
+from daskfs.sources.labels import LabelEncoding, encode_labels
+from daskfs.sources.stored_column import StoredColumn
 
 NAN = np.nan
+
+
+def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
+    return StoredColumn(n_samples, ref, "labels", parts_of_file(ref, n_samples)).whole
 
 
 def objects(*values: object) -> np.ndarray:
@@ -181,3 +191,60 @@ def test_files_refused(ref: str, n_samples: int, parts: list[str], tmp_path: Pat
     with pytest.raises(InputError) as caught:
         read_labels_file(str(tmp_path / ref), n_samples)
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+
+
+VALUES = {
+    "integers": st.integers(-2, 3).map(np.int64),
+    "floats": st.sampled_from([0.0, 1.0, -1.0, 2.5, NAN, np.inf]).map(np.float64),
+    "whole": st.sampled_from([0.0, 1.0, -1.0, 2.0, NAN]).map(np.float64),
+    "text": st.sampled_from(["a", " a", "b", "-1", "1", "", "01"]),
+    "missing": st.sampled_from([1, -1, 2, None, 2.0]),
+    "mixed": st.sampled_from([1, "1", " 1", True, None, NAN, 0.5, b"b"]),
+}
+
+
+@given(
+    st.sampled_from(list(VALUES)).flatmap(lambda kind: st.lists(VALUES[kind], min_size=1, max_size=30)),
+    st.lists(st.integers(0, 30), max_size=3).map(sorted),
+    st.sampled_from(["auto", "classification", "regression"]),
+    st.sampled_from(["auto", "none", "1", "a"]),
+)
+def test_labels_in_parts_are_encoded_as_all_of_them(
+    values: list[Any], cuts: list[int], task: str, unlabeled: str
+) -> None:
+    """Also if only some parts have missing values, and other dtypes for it; or are refused for the same reason."""
+    raw = np.array(values) if isinstance(values[0], np.generic) else objects(*values)
+    parts = [part for part in np.split(raw, cuts) if part.size]
+    if {type(value) for value in values} <= {int, type(None)}:
+        parts = [part if None in part else part.astype(np.int64) for part in parts]
+
+    def found(*pieces: np.ndarray) -> Any:
+        try:
+            encoding = LabelEncoding(lambda: iter(pieces), task, unlabeled)
+            encoded = np.concatenate(list(encoding.parts()))
+        except InputError as error:
+            return str(error)
+        return encoding.task, encoding.classes, encoded.dtype, encoded.tobytes()
+
+    assert found(*parts) == found(raw)
+
+
+@pytest.mark.parametrize("text", ["1,2,3,,5", "1,2,3.5,,5", "01,2,x,,5", ",,,,1", ",,,,"])
+@pytest.mark.parametrize("ending", ["csv", "txt"])
+def test_cells_have_one_type_in_all_parts(
+    text: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of all cells of the file, whichever is found last."""
+    cells = text.split(",")
+    (tmp_path / f"y.{ending}").write_text("\n".join(["y", *cells] if ending == "csv" else cells) + "\n")
+    whole = read_labels_file(str(tmp_path / f"y.{ending}"), 5)
+    monkeypatch.setattr(label_files, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", 1)
+    csv_table.scan.cache_clear()
+    for module in (columns, stored_column):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
+    ref = str(tmp_path / f"y.{ending}")
+    parts = list(StoredColumn(5, ref, "labels", parts_of_file(ref, 5)).parts())
+    assert len(parts) > 1 or text.startswith(",,")
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    csv_table.scan.cache_clear()

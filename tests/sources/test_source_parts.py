@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from daskfs.errors import InputError
-from daskfs.sources import SourceSpec, open_source
+from daskfs.sources import SourceSpec, open_source, tables
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.state import as_planned, changed_file, source_state
+from daskfs.sources.tables import TableSource
 from daskfs.storage import StoragePath
 
 from .objects import folder_as_bucket
@@ -204,6 +206,49 @@ def test_changes_are_seen(case: str, form: str, tmp_path: Path) -> None:
     assert changed_file(spec, planned) == spec.source
     with pytest.raises(InputError, match=name), as_planned(spec, source, planned):
         pass
+    of_rows = {row: changed_file(spec, planned, source, slice(row, row + 1)) for row in (0, 1)}
+    is_in = {"later": [0], "longer": [0], "gone": [1], "come": [], "all gone": [0, 1]}[case]
+    own = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    assert of_rows == {row: own[row] if row in is_in else None for row in (0, 1)}, "of their own parts only"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_with_known_sizes_only_parts_that_are_read_are_opened(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the first one, for its columns; rows, labels and names are those of a source that has opened all."""
+    X = np.arange(60, dtype=np.float32).reshape(20, 3)
+    for number, rows in enumerate((slice(0, 7), slice(7, 7), slice(7, 8), slice(8, 20))):
+        table = pd.DataFrame(X[rows], columns=["a", "b", "c"]).assign(y=X[rows, 0] > 9, name=np.arange(20)[rows])
+        path = tmp_path / f"part-{number}.{ending}"
+        table.to_parquet(path) if ending == "parquet" else table.to_csv(path, index=False)
+    spec, opened = SourceSpec(str(tmp_path), labels="y", row_names="name"), list[str]()
+    whole = open_source(spec)
+    assert isinstance(whole, TableSource)
+    open_table = tables.open_table
+
+    def noted(path: StoragePath, spec: SourceSpec) -> tables.Table:
+        opened.append(path.name)
+        return open_table(path, spec)
+
+    monkeypatch.setattr(tables, "open_table", noted)
+    for start, stop in ((0, 7), (7, 8), (6, 9), (8, 20), (19, 20)):
+        opened.clear()
+        source = open_source(spec, whole.part_sizes)
+        block = source.read_rows(start, stop)
+        np.testing.assert_array_equal(block, whole.read_rows(start, stop))
+        assert block.dtype == whole.info.dtype
+        own = {name for name, first, last in (("0", 0, 7), ("2", 7, 8), ("3", 8, 20)) if first < stop and last > start}
+        assert sorted(opened) == sorted(f"part-{number}.{ending}" for number in own | {"0"})
+    assert isinstance(source, TableSource)
+    for found, expected in ((source.read_labels(), whole.read_labels()), (named(source), named(whole))):
+        assert found is not None
+        assert expected is not None
+        np.testing.assert_array_equal(found, expected)
+
+
+def named(source: TableSource) -> np.ndarray:
+    return np.concatenate(list(source.read_row_names() or ()))
 
 
 def test_what_is_no_part_changes_nothing(tmp_path: Path) -> None:

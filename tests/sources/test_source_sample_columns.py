@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.sample_columns import as_stored, check_groups, check_times, describe_groups, describe_times
+from daskfs.sources.sample_columns import COLUMNS, whole
 
 NAN = np.nan
 
@@ -34,7 +36,7 @@ class TestGroups:
         ids=["numbers", "floats", "booleans", "column", "text", "bytes", "objects", "dates", "one"],
     )
     def test_numbered_in_the_order_of_their_values(self, raw: Any, expected: list[int]) -> None:
-        groups = check_groups(raw, len(expected), "g")
+        groups = whole(COLUMNS["groups"], raw, len(expected), "g", "groups")
         assert groups.dtype == np.int64
         np.testing.assert_array_equal(groups, expected)
 
@@ -52,10 +54,48 @@ class TestGroups:
     )
     def test_refused(self, raw: np.ndarray, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            check_groups(raw, 3, "g")
+            whole(COLUMNS["groups"], raw, 3, "g", "groups")
 
     def test_what_a_summary_says(self) -> None:
-        assert describe_groups(np.array([0, 1, 1, 2, 1])) == {"n_groups": 3, "smallest": 1, "largest": 3}
+        assert described("groups", np.array([0, 1, 1, 2, 1])) == {"n_groups": 3, "smallest": 1, "largest": 3}
+
+
+def stored(name: str, *parts: Any) -> np.ndarray:
+    return np.concatenate(list(COLUMNS[name](lambda: iter(parts), name).stored()))
+
+
+COLUMN_VALUES = {
+    "weights": st.sampled_from([0.0, 1.0, 2.5, -1.0, NAN]),
+    "groups": st.sampled_from([3, 1, 10, 2]) | st.sampled_from(["b", " a", "a", "10", ""]),
+    "times": st.sampled_from([0.5, -1.0, 3.0, np.inf, NAN]) | st.sampled_from(["2024-01-01", "2023-01-01T12", "2"]),
+    "batch": st.sampled_from([3.0, 1.0, 0.5, NAN]) | st.sampled_from(["b", " a", "10", "2"]),
+}
+
+
+@given(
+    st.sampled_from(list(COLUMN_VALUES)).flatmap(
+        lambda name: st.tuples(st.just(name), st.lists(COLUMN_VALUES[name], min_size=1, max_size=30))
+    ),
+    st.lists(st.integers(0, 30), max_size=3).map(sorted),
+)
+def test_a_column_in_parts_is_stored_as_all_of_it(column: tuple[str, list[Any]], cuts: list[int]) -> None:
+    """With the same summary, or refused for the same reason, except that one of two reasons may come first."""
+    name, values = column
+    raw = np.array(values, dtype=object) if len({type(value) for value in values}) > 1 else np.array(values)
+
+    def found(*parts: np.ndarray) -> Any:
+        try:
+            return stored(name, *parts).tobytes(), described(name, *parts)
+        except InputError as error:
+            return str(error)
+
+    assert found(*(part for part in np.split(raw, cuts) if part.size)) == found(raw)
+
+
+def described(name: str, *parts: Any) -> dict[str, Any]:
+    column = COLUMNS[name](lambda: iter(parts), name)
+    assert len(list(column.stored())) == len(parts)
+    return column.described()
 
 
 class TestTimes:
@@ -74,13 +114,13 @@ class TestTimes:
         ],
     )
     def test_numbers_and_seconds(self, raw: np.ndarray, expected: list[float]) -> None:
-        times = as_stored(check_times(raw, len(expected), "t"))
+        times = stored("times", raw)
         assert times.dtype == np.float64
         np.testing.assert_array_equal(times, expected)
 
     def test_microseconds_of_this_century_stay_apart(self) -> None:
         raw = np.datetime64("2099-12-31T23:59:59.000000", "us") + np.arange(1000)
-        assert (np.diff(as_stored(check_times(raw, 1000, "t"))) > 0).all()
+        assert (np.diff(stored("times", raw)) > 0).all()
 
     @pytest.mark.parametrize(
         ("raw", "message"),
@@ -103,13 +143,13 @@ class TestTimes:
     )
     def test_refused(self, raw: np.ndarray, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            check_times(raw, 3, "t")
+            whole(COLUMNS["times"], raw, 3, "t", "times")
 
     def test_what_a_summary_says(self) -> None:
-        assert describe_times(np.array([2.0, 0.5, 2.0])) == {"n_distinct": 2, "first": 0.5, "last": 2.0}
-        days = check_times(np.array(["2024-03-01", "2024-02-29T12:30"]), 2, "t")
+        assert described("times", np.array([2.0, 0.5, 2.0])) == {"n_distinct": 2, "first": 0.5, "last": 2.0}
+        days = np.array(["2024-03-01", "2024-02-29T12:30"])
         shown = {"n_distinct": 2, "first": "2024-02-29T12:30:00", "last": "2024-03-01T00:00:00"}
-        assert describe_times(days) == shown
+        assert described("times", days) == shown
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from sklearn.feature_selection import chi2, f_classif, mutual_info_regression
 
 from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.sources.memory import ArraySource
+from daskfs.sources.some_rows import SomeRows
 
 SOURCES = {
     "mixture": "synthetic:mixture?n_samples=9000&n_features=20&n_classes=4&n_informative=5&seed=3",
@@ -38,6 +40,20 @@ def dense(source: Source, start: int, stop: int) -> np.ndarray:
         return block.toarray()
     assert block.flags.c_contiguous
     return block
+
+
+def test_labels_of_some_rows(name: str) -> None:
+    """Drawn for these rows alone, and the same as those of all rows."""
+    source = open_source(SourceSpec(SOURCES[name]))
+    column, y = source.labels_column(), source.read_labels()
+    assert column is not None
+    assert column.read_rows is not None
+    assert y is not None
+    for start, stop in itertools.pairwise(BOUNDS):
+        np.testing.assert_array_equal(column.read_rows(slice(start, stop)), y[start:stop])
+    rows = SomeRows(source, 4100)
+    numbers = SomeRows(ArraySource(np.arange(9000.0)[:, None]), 4100).read_rows(0, 4100)[:, 0].astype(int)
+    np.testing.assert_array_equal(rows.read_labels(), y[numbers])
 
 
 def whole(name: str) -> tuple[Source, np.ndarray, np.ndarray]:

@@ -118,6 +118,7 @@ def test_records_that_are_put_together_say_the_same(tmp_path: Path, monkeypatch:
     for unit in range(n):
         ledger.write(record_of(unit, facts={"x": unit}))
         ledger.put_together(STAGE)
+    assert ledger.not_done(STAGE, range(n), "f") == []
     if n:
         ledger.begin()
         ledger.write(record_of(n - 1, facts={"x": "again"}))
@@ -130,6 +131,13 @@ def test_records_that_are_put_together_say_the_same(tmp_path: Path, monkeypatch:
     assert n_files <= n // 4 + 4
 
 
+def line_of(ledger: Ledger, unit: int) -> bytes:
+    """Return the line that a worker wrote for a unit."""
+    found = ledger.written(STAGE, unit, "f")
+    assert found is not None
+    return found[1]
+
+
 def test_records_that_nobody_has_read_are_not_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes write theirs meanwhile."""
     monkeypatch.setattr(ledgers, "TOGETHER", 2)
@@ -139,11 +147,11 @@ def test_records_that_nobody_has_read_are_not_put_together(tmp_path: Path, monke
     for unit in range(6):
         worker.write(record_of(unit))
     for unit in (1, 4):
-        assert driver.written(STAGE, unit, "f") is not None
+        driver.note(STAGE, unit, line_of(driver, unit))
     driver.put_together(STAGE)
     assert driver.file(STAGE, 1) == driver.file(STAGE, 4) == tmp_path / f"records/{STAGE}/000000.{driver.epoch}.jsonl"
     for unit in (0, 2, 3, 5):
-        assert driver.written(STAGE, unit, "f") is not None
+        driver.note(STAGE, unit, line_of(driver, unit))
     assert Ledger(tmp_path).not_done(STAGE, range(6), "f") == []
 
 
