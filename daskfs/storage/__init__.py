@@ -160,13 +160,17 @@ def put_first(where: StoragePath, data: bytes) -> bool:
     return True
 
 
+def _temporary_name(where: Path) -> Path:
+    return where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+
+
 @contextmanager
 def _temporary_file(where: Path, blocks: Iterable[bytes | memoryview], *, synced: bool) -> Iterator[Path]:
     """Yield a temporary file with the data in the same folder."""
     # obstore's LocalStore renames without fsync, which it has no option for: after a loss of power files may be empty.
     # It is no faster: a put of 4 KiB takes 0.17 ms, this without fsync 0.20 ms, and a read 0.08 ms instead of 0.04 ms.
     where.parent.mkdir(parents=True, exist_ok=True)
-    temporary = where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    temporary = _temporary_name(where)
     try:
         with temporary.open("wb") as file:
             for block in blocks:
@@ -230,12 +234,17 @@ def is_there(where: StoragePath) -> bool:
 
 
 def remove(where: StoragePath) -> None:
-    """Delete a file, an object or a folder with its contents, if present."""
+    """Delete a file, an object or a folder with its contents, if present.
+
+    A folder is renamed first, so that processes that still write to it cannot fill it while it is deleted.
+    """
     if isinstance(where, ObjectPath):
         where.unlink()
         delete_objects(path for path, _ in where.objects())
     elif where.is_dir() and not where.is_symlink():
-        shutil.rmtree(where)
+        renamed = _temporary_name(where)
+        where.rename(renamed)
+        shutil.rmtree(renamed)
     else:
         where.unlink(missing_ok=True)
 

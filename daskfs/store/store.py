@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import threading
 import zipfile
@@ -18,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import StoragePath, files_below, map_concurrent, open_whole, put, put_blocks, remove
+from daskfs.storage import StoragePath, map_concurrent, open_whole, put, put_blocks, remove
 from daskfs.store.arrays import (
     CHECKSUM_BYTES,
     MADE_AGAIN,
@@ -37,7 +38,6 @@ from daskfs.store.ledger import Ledger
 from daskfs.store.records import Record
 from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
-DELETE_ATTEMPTS = 5
 MAX_OPENED = 4096
 """Arrays kept open, 3 kB each. A loop opens others in every round, and a pass over sparse X three for each band."""
 MAX_CHUNK_BYTES = 2**30
@@ -346,25 +346,17 @@ class Store:
         for names in held:
             for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
                 del names[known]
-        if self.root is None:
-            return
-        path = self.path(name)
-        for attempt in range(1, DELETE_ATTEMPTS + 1):
-            try:
-                remove(path)
-                return
-            except OSError:  # a worker that the cluster gave up may still write there
-                if attempt == DELETE_ATTEMPTS:
-                    raise
+        if self.root is not None:
+            remove(self.path(name))
 
     def remove_unfinished(self) -> None:
-        """Delete temporary files of killed processes. An object store has none: its writes are atomic."""
+        """Delete temporary files and folders of killed processes. An object store has none: its writes are atomic."""
         if not isinstance(self.root, Path):
             return
-        for path in files_below(self.root):
-            if UNFINISHED_WRITE.fullmatch(path.name):
+        for folder, folders, names in os.walk(self.root):
+            for name in filter(UNFINISHED_WRITE.fullmatch, (*folders, *names)):
                 with suppress(OSError):  # a leftover only costs disk space
-                    path.unlink()
+                    remove(Path(folder, name))
 
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
         """Return whether an open object has the checksum that an earlier stage recorded, if one did."""

@@ -291,17 +291,28 @@ def test_the_last_recorded_unit_is_counted(store: Store) -> None:
 
 def test_deletes_what_somebody_still_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that the cluster has given up may end its unit all the same."""
-    store, late = Store(tmp_path), list[str]()
+    store = Store(tmp_path)
     store.write_json("sums/3/0.json", {})
-    remove = os.rmdir
+    remove_folder, written = os.rmdir, list[str]()
 
     def written_meanwhile(path: str, **options: int) -> None:
-        if not late:
-            late.append(path)
-            store.write_json("sums/3/1.json", {})
-        remove(path, **options)
+        written.append(path)
+        store.write_json("sums/3/1.json", {})
+        remove_folder(path, **options)
 
-    monkeypatch.setattr(shutil.os, "rmdir", written_meanwhile)  # type: ignore[attr-defined]
+    monkeypatch.setattr(os, "rmdir", written_meanwhile)
     store.delete("sums/3")
-    assert late
-    assert not (tmp_path / "sums" / "3").exists()
+    assert written
+    assert [path.name for path in (tmp_path / "sums").rglob("*")] == ["3", "1.json"]
+
+
+def test_folders_of_a_killed_deletion_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies in them."""
+    store = Store(tmp_path)
+    store.write_json("sums/3/0.json", {})
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda _: None)
+        store.delete("sums/3")
+    assert list(tmp_path.rglob("0.json"))
+    store.remove_unfinished()
+    assert list((tmp_path / "sums").iterdir()) == []
