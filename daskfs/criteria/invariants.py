@@ -10,10 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.statistics import NeedInvariants
-from daskfs.graph.edges import listed_edges, loop_weights, weight_summary, weighted_blocks
-from daskfs.graph.partition import block_rows, largest_block
+from daskfs.graph.edges import edge_bytes, loop_weights, stored_edges, weight_summary, weighted_blocks
+from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, Products, n_probes, no_products
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -85,8 +84,8 @@ def find_invariants(context: Context, parameters: Mapping[str, Any], unit: int) 
     context.store.write_json(layout.INVARIANTS.format(need.key), ratio_of(context, need).invariants().to_json())
 
 
-def invariants_cost(n_samples: int, weighting: Weighting | None, n_classes: int, width: int, process: Cost) -> Cost:
-    """Return the memory of the unit, on lists of length `width`."""
+def invariants_cost(n_samples: int, weighting: Weighting | None, n_classes: int, process: Cost) -> Cost:
+    """Return the memory of the unit."""
     vectors = (
         Array(
             "panels that are multiplied, put together and again", (5, n_samples, n_probes(n_samples) + n_classes + 3)
@@ -98,7 +97,7 @@ def invariants_cost(n_samples: int, weighting: Weighting | None, n_classes: int,
     return (
         *process,
         *vectors,
-        *listed_edges(n_samples, weighting.n_neighbors, width),
+        *stored_edges(n_samples, weighting.n_neighbors),
         Array(
             "a block of weights as a matrix, sorted, and of powers",
             (6, largest_block(n_samples) * weighting.n_neighbors),
@@ -122,21 +121,18 @@ def permuted_cost(n_samples: int, n_neighbors: int) -> Cost:
     )
 
 
-def stream_bytes(n_samples: int, need: NeedInvariants, widths: Mapping[str, int]) -> int:
-    """Return the bytes of the edges of a graph, with degrees and labels; `widths` as in :func:`plan_invariants`."""
+def stream_bytes(n_samples: int, need: NeedInvariants) -> int:
+    """Return the bytes of the edges of a graph, with degrees and labels."""
     weighting, labels = need.weighting, 2 * WORD * n_samples * (need.same_class_weight is not None)
     if weighting is None:
         return labels
-    size = min(block_rows(n_samples), n_samples)
-    stored = -(-n_samples // size) * size  # whole chunks count
-    entries = widths.get(weighting.graph, weighting.n_neighbors) * (index_dtype(n_samples).itemsize + WORD)
-    return stored * (weighting.n_neighbors + entries) + WORD * n_samples + labels
+    return edge_bytes(n_samples, weighting.n_neighbors) + WORD * n_samples + labels
 
 
 def plan_invariants(
-    needs: Sequence[NeedInvariants], n_samples: int, n_classes: int | None, process: Cost, widths: Mapping[str, int]
+    needs: Sequence[NeedInvariants], n_samples: int, n_classes: int | None, process: Cost
 ) -> list[Stage]:
-    """Return a stage for each need; `widths` are the lengths of the neighbor lists by name."""
+    """Return a stage for each need."""
     return [
         Stage.of(
             INVARIANTS_STAGE,
@@ -150,10 +146,9 @@ def plan_invariants(
                 n_samples,
                 need.weighting,
                 0 if need.same_class_weight is None else n_classes or 0,
-                0 if need.weighting is None else widths.get(need.weighting.graph, need.weighting.n_neighbors),
                 process,
             ),
-            bytes_read=(2 if need.same_class_weight is None else 3) * stream_bytes(n_samples, need, widths),
+            bytes_read=(2 if need.same_class_weight is None else 3) * stream_bytes(n_samples, need),
         )
         for need in needs
     ]

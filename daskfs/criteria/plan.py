@@ -10,9 +10,8 @@ import numpy as np
 from daskfs.criteria.rrpc.candidates import plan_greedy
 from daskfs.criteria.slab import SCORE_STAGE, panel_cost, rows_cost, slab_cost, stream_cost
 from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE
-from daskfs.graph.partition import block_rows
+from daskfs.graph.edges import edge_bytes
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.panel.backend import compiles
 from daskfs.kernels.scaling import row_statistics
 from daskfs.stages.cost import COMPILED, WORD, Cost, grown, total
@@ -95,23 +94,21 @@ def plan_scores(
     weightings: Sequence[Weighting],
     columns: int,
     process: Cost,
-    widths: Mapping[str, int] | None = None,
     *,
     scaled: bool,
     pairwise: bool = False,
 ) -> Stage:
     """Plan the stage that scores the slabs.
 
-    `widths` are the lengths of neighbor lists that are longer than needed; `pairwise` is as in :func:`slab_columns`.
-    The bytes read leave out the labels.
+    `pairwise` is as in :func:`slab_columns`. The bytes read leave out the labels.
     """
     n_units = -(-shape.n_features // columns)
-    graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
+    graphs = {(w.graph, w.n_neighbors) for w in weightings}
     cost = SCORE_STAGE.cost(
         shape,
         columns,
         grown(process, *compiled_cost(shape, scaled=scaled)),
-        stream_cost(shape.n_samples, weightings, max(graphs.values(), default=0)),
+        stream_cost(shape.n_samples, weightings),
         len(methods),
         scaled=scaled,
         pairwise=pairwise,
@@ -119,7 +116,7 @@ def plan_scores(
     scalings = {method["parameters"]["score_scaling"] for method in methods}
     of_rows = WORD * shape.n_samples * (len(weightings) + sum(map(row_statistics, scalings)))
     missing = fill_bytes(shape) if pairwise else 0
-    per_unit = _graph_bytes(shape.n_samples, graphs) + of_rows + missing
+    per_unit = sum(edge_bytes(shape.n_samples, k) for _, k in graphs) + of_rows + missing
     return Stage.of(
         SCORE_STAGE,
         "score",
@@ -129,11 +126,3 @@ def plan_scores(
         bytes_read=slabs_bytes(shape, columns) + n_units * per_unit,
         bytes_written=len(methods) * MOST_FIELDS * WORD * shape.n_features,
     )
-
-
-def _graph_bytes(n_samples: int, graphs: Mapping[tuple[str, int], int]) -> int:
-    """Return the bytes of the lists of graphs, by their lengths, and of a mark for each entry."""
-    size = min(block_rows(n_samples), n_samples)
-    stored = -(-n_samples // size) * size  # whole chunks count
-    entry = index_dtype(n_samples).itemsize + WORD
-    return stored * sum(k + entry * width for (_, k), width in graphs.items())

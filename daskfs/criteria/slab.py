@@ -36,9 +36,9 @@ from daskfs.criteria.statistics import (
     panel_tails,
     sign_table,
 )
+from daskfs.graph.edges import stored_edges
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel.backend import Passes, passes_for
 from daskfs.kernels.statistics.moments import Moments, column_moments
@@ -299,28 +299,16 @@ def rows_cost(n_samples: int, *, scaled: bool, pairwise: bool) -> Cost:
     )
 
 
-def stream_cost(n_samples: int, weightings: Sequence[Weighting], width: int) -> Cost:
-    """List a block of edges, the rest of the block before it, and the neighbor lists they are read from.
-
-    Parameters
-    ----------
-    n_samples, weightings
-        Rows, and all weightings; those of one graph stream together.
-    width
-        Length of the longest neighbor lists.
-    """
+def stream_cost(n_samples: int, weightings: Sequence[Weighting]) -> Cost:
+    """List a block of edges and the rest of the block before it, with all weightings; those of one graph share it."""
     if not weightings:
         return ()
     rows = min(block_rows(n_samples), n_samples)
-    edges = rows * max(w.n_neighbors for w in weightings)
     together = Counter((w.graph, w.n_neighbors) for w in _of_edges(weightings))
-    n_weights = max(LEAST_WEIGHTS, *together.values())
+    n_weights, k = max(LEAST_WEIGHTS, *together.values()), max(w.n_neighbors for w in weightings)
     return (
-        Array("ends of edges, of two blocks", (2, 2, edges), "int64"),
-        Array("lengths of edges, of two blocks", (2, edges)),
-        Array("weights of edges, put together, and of the block before", (3, n_weights, edges)),
-        Array("neighbor lists, as stored, decoded and cut", (3, rows, width), index_dtype(n_samples).name),
-        Array("their distances", (3, rows, width)),
+        *stored_edges(n_samples, k),
+        Array("weights of edges, put together, and of the block before", (3, n_weights, rows * k)),
         Array("degrees of rows, put together", (2, len(weightings), rows)),
     )
 

@@ -27,37 +27,49 @@ class Components:
 
     def __init__(self, n_nodes: int) -> None:
         self._parent = np.arange(n_nodes, dtype=index_dtype(n_nodes))
+        self._held = np.empty_like(self._parent)  # numbers of the roots that are joined, by root
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
-        """Add edges: pairs of nodes, integer arrays of shape (n_edges,) each."""
+        """Add edges: pairs of nodes, integer arrays of shape (n_edges,) each.
+
+        Consecutive edges of the same source are the fastest.
+        """
         for edges in row_blocks(source.size, EDGES_AT_ONCE):
-            self._join(self._roots(source[edges]), self._roots(target[edges]))
+            own = source[edges]
+            first = np.flatnonzero(np.diff(own, prepend=-1))
+            roots = np.repeat(self._roots(own[first]), np.diff(first, append=own.size))
+            self._join(roots, self._roots(target[edges]))
 
     def sizes(self) -> np.ndarray:
         """Return the size of each component at its lowest node, 0 elsewhere; shape (n_nodes,), int32 or int64."""
-        sizes = np.zeros_like(self._parent)
+        sizes = self._held
+        sizes[:] = 0
         for nodes in row_blocks(sizes.size, EDGES_AT_ONCE):
-            roots, counts = np.unique(self._roots(np.arange(nodes.start, nodes.stop)), return_counts=True)
-            sizes[roots] += counts.astype(sizes.dtype)
+            np.add.at(sizes, self._roots(np.arange(nodes.start, nodes.stop)), sizes.dtype.type(1))
         return sizes
 
     def _roots(self, nodes: np.ndarray) -> np.ndarray:
         """Return the root of each node, with path halving."""
-        parent, above = self._parent, self._parent[nodes]
-        while True:
-            root = parent[above]
-            if np.array_equal(root, above):
-                return root
-            parent[nodes] = root
-            nodes, above = root, parent[root]
+        parent, roots = self._parent, self._parent[nodes]
+        moving = np.flatnonzero(parent[roots] != roots)
+        while moving.size:
+            below = roots[moving]
+            above = parent[parent[below]]
+            parent[below] = parent[nodes[moving]] = roots[moving] = above
+            moving = moving[parent[above] != above]
+        return roots
 
     def _join(self, a: np.ndarray, b: np.ndarray) -> None:
         apart = a != b
-        roots, ends = np.unique(np.stack([a[apart], b[apart]]), return_inverse=True)
-        if not roots.size:
+        ends = np.concatenate([a[apart], b[apart]])
+        if not ends.size:
             return
-        tails, heads = ends.reshape(2, -1)
-        graph = sp.coo_array((np.ones(tails.size, dtype=bool), (tails, heads)), shape=(roots.size, roots.size))
-        _, component = sp.csgraph.connected_components(graph, directed=False)
-        _, lowest = np.unique(component, return_index=True)
-        self._parent[roots] = roots[lowest[component]]
+        self._held[ends] = np.arange(ends.size, dtype=ends.dtype)
+        number = self._held[ends]  # that of one of the ends which are this root
+        tails, heads = number.reshape(2, -1)
+        graph = sp.coo_array((np.ones(tails.size, dtype=bool), (tails, heads)), shape=(ends.size, ends.size))
+        n_components, component = sp.csgraph.connected_components(graph, directed=False)
+        component = component[number]
+        lowest = np.full(n_components, self._parent.size, ends.dtype)
+        np.minimum.at(lowest, component, ends)
+        self._parent[ends] = lowest[component]

@@ -1,15 +1,15 @@
 """Stages "entries", "edges", "edges-summary", "median" and "weights": a symmetric weighted graph from neighbor lists.
 
-An edge joins i and j if either lists the other (He, Cai and Niyogi 2005, section 2.2, step 1). Marks on list entries
-select each edge once. A stretch of rows, which one unit of "edges" and of "weights" takes, has its own edges, marked in
-the lists of its rows, and incoming edges, marked in the lists of their other ends. Together they are all edges of its
-rows, so degrees are complete within a unit. If there are several stretches, "entries" sorts the list entries by the
-stretch of their targets first.
+An edge joins i and j if either lists the other (He, Cai and Niyogi 2005, section 2.2, step 1). It is stored once: with
+the row that lists it, or with the lower one of two rows that list each other. A unit of "edges" and of "weights" takes
+a stretch of rows. It has the edges stored with these rows, and the incoming edges, stored with rows of other stretches:
+together all edges of its rows, so degrees are complete within a unit. If there are several stretches, "entries" sorts
+the list entries by the stretch of their targets first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,22 +23,23 @@ from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.weights import edge_weights
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
-from daskfs.stages.cost import Array, Cost
+from daskfs.stages.cost import WORD, Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shards import Piece, ShardWriter, read_pieces, stored_pieces
 from daskfs.store.store import Store
 
 GIVEN = "given"
 HISTOGRAM_BINS = 40
 SENT_CHUNK = 2**14
 """Least entries per chunk of those sorted by stretch."""
-INCOMING_EDGES = 2**20
-"""Incoming edges per file, at least; the last file may have fewer."""
 GIVEN_BLOCK = 2**20
 """Edges of a precomputed graph per read and per chunk."""
 COMPARED_ENTRIES = 2**20
 """List entries that are compared with row numbers at a time, so that they stay in cache."""
+BEFORE, OWN, AFTER = range(3)
+"""Segments of a stretch's edges: incoming from rows before it, those of its own rows, incoming from rows after it."""
 
 
 @dataclass(frozen=True)
@@ -113,44 +114,55 @@ def send_entries(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 
 
 def create_edges(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the array of marks, shape (n_samples, k), uint8, and a row of facts for each block of rows."""
-    name, k = str(parameters["name"]), int(parameters["n_neighbors"])
-    n_samples, blocks = context.tiles.shape.n_samples, int(parameters["blocks_per_unit"])
-    size = block_rows(n_samples)
-    context.store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (size, k))
+    """Create a row of facts for each block of rows."""
     if "blocks_sent" not in parameters:  # a run of version 0.2 or earlier
         return
-    facts = (-(-n_samples // size), len(layout.EDGE_FACTS))
+    name, k, blocks = str(parameters["name"]), int(parameters["n_neighbors"]), int(parameters["blocks_per_unit"])
+    n_samples = context.tiles.shape.n_samples
+    facts = (-(-n_samples // block_rows(n_samples)), len(layout.EDGE_FACTS))
     context.store.create(layout.EDGE_PARTS.format(name, k), facts, np.float64, (blocks, facts[1]))
 
 
-def mark_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Mark one list entry per edge in the lists of a stretch, and store its incoming edges and facts of its blocks.
-
-    All entries are marked except padding and, of two rows that list each other, the entry of the higher row.
-    """
+def store_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Store the edges of a stretch, and facts of its blocks."""
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
     stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
     own = stretches.rows(unit)
     indices = store.open(layout.KNN_INDICES.format(name))
+    distances = store.open(layout.KNN_DISTANCES.format(name))
     lists = np.empty((own.stop - own.start, k), index_dtype(stretches.n_samples))
     for rows in _blocks_of(own, stretches.n_samples):
         lists[rows.start - own.start : rows.stop - own.start] = indices[rows, :k]
-    marks = lists >= 0
-    incoming = _Incoming(store, name, k, unit)
-    for source, target, length in _entries(store, name, stretches, unit, lists):
-        kept = _unmark(marks, lists, own.start, source, target)
-        incoming.add(source[kept], target[kept], length[kept])
-    incoming.close()
-    once, distances = store.open(layout.EDGE_ONCE.format(name, k)), store.open(layout.KNN_DISTANCES.format(name))
+    marks = lists >= 0  # of the entries that are edges of their rows
     facts = []
-    for rows in _blocks_of(own, stretches.n_samples):
-        mark = marks[rows.start - own.start : rows.stop - own.start]
-        once[rows] = mark.view(np.uint8)
-        length = distances[rows, :k][mark]
-        facts.append((length.size, float((length**2).sum())))
-    size = block_rows(stretches.n_samples)
-    first = own.start // size
+
+    def incoming(segment: int, units: range) -> Iterator[Piece]:
+        for source, target, length in _sent_entries(store, name, k, unit, units):
+            kept = _unmark(marks, lists, own.start, source, target)
+            yield segment, "rows", target[kept]
+            yield segment, "others", source[kept]
+            yield segment, "lengths", length[kept]
+
+    def pieces() -> Iterator[Piece]:
+        yield from incoming(BEFORE, range(-(-own.start // stretches.rows_sent)))
+        for rows in _blocks_of(own, stretches.n_samples):
+            targets = lists[rows.start - own.start : rows.stop - own.start]
+            inside = (targets >= own.start) & (targets < own.stop)
+            _unmark(marks, lists, own.start, _sources(rows, targets)[inside], targets[inside])
+        yield from incoming(AFTER, range(-(-own.stop // stretches.rows_sent), stretches.n_sending))
+        for rows in _blocks_of(own, stretches.n_samples):
+            part = slice(rows.start - own.start, rows.stop - own.start)
+            length = distances[rows, :k][marks[part]]
+            extremes = length.min(initial=np.inf), length.max(initial=-np.inf)
+            facts.append((length.size, float((length**2).sum()), *extremes, unit))
+            yield OWN, "targets", lists[part][marks[part]]
+            yield OWN, "lengths", length
+            yield OWN, "counts", np.count_nonzero(marks[part], axis=1).astype(np.min_scalar_type(k))
+
+    shards = ShardWriter(store, layout.EDGES.format(name, k, unit))
+    shards.write(pieces())
+    shards.close()
+    first = own.start // block_rows(stretches.n_samples)
     store.open(layout.EDGE_PARTS.format(name, k))[first : first + len(facts)] = np.array(facts)
     return {"n_edges": int(np.count_nonzero(marks))}
 
@@ -162,23 +174,6 @@ def _blocks_of(rows: slice, n_samples: int) -> Iterator[slice]:
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Two ends, integers, and lengths or weights, float64, of some edges; each of shape (n_edges,)."""
-
-
-def _entries(store: Store, name: str, stretches: Stretches, stretch: int, lists: np.ndarray) -> Iterator[Edges]:
-    """Yield (source, target, length) of all list entries with targets in a stretch, sources ascending.
-
-    `lists` are those of the stretch itself, shape (n_rows, k).
-    """
-    own, k = stretches.rows(stretch), lists.shape[1]
-    before = -(-own.start // stretches.rows_sent)
-    distances = store.open(layout.KNN_DISTANCES.format(name))
-    yield from _sent_entries(store, name, k, stretch, range(before))
-    for rows in _blocks_of(own, stretches.n_samples):
-        targets = lists[rows.start - own.start : rows.stop - own.start]
-        listed = (targets >= own.start) & (targets < own.stop)
-        yield _sources(rows, targets)[listed], targets[listed], distances[rows, :k][listed]
-    after = -(-own.stop // stretches.rows_sent)
-    yield from _sent_entries(store, name, k, stretch, range(after, stretches.n_sending))
 
 
 def _sent_entries(store: Store, name: str, k: int, stretch: int, units: range) -> Iterator[Edges]:
@@ -215,34 +210,6 @@ def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, source: np.ndarray
     return kept
 
 
-class _Incoming:
-    """Writer of the incoming edges of a stretch, in files of many edges each."""
-
-    def __init__(self, store: Store, name: str, k: int, stretch: int) -> None:
-        self._store, self._place = store, (name, k, stretch)
-        self._held: list[Edges] = []
-        self._size = self._n_files = 0
-
-    def add(self, *edges: np.ndarray) -> None:
-        source, target, length = edges
-        self._held.append((source, target, length))
-        self._size += source.size
-        if self._size >= INCOMING_EDGES:
-            self._write()
-
-    def _write(self) -> None:
-        source, target, length = map(np.concatenate, zip(*self._held, strict=True))
-        self._held, self._size = [], 0
-        self._store.put_array(layout.INCOMING_ENDS.format(*self._place, self._n_files), np.stack([source, target]))
-        self._store.put_array(layout.INCOMING_LENGTHS.format(*self._place, self._n_files), length)
-        self._n_files += 1
-
-    def close(self) -> None:
-        if self._size:
-            self._write()
-        self._store.write_json(layout.INCOMING.format(*self._place), {"n_files": self._n_files})
-
-
 def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Summarize components, degrees and edge lengths. For lists by target only labeled rows are nodes."""
     del unit
@@ -250,37 +217,44 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     n_samples = context.tiles.shape.n_samples
     degree = np.zeros(n_samples, dtype=np.int64)
     components = Components(n_samples)
-    stretches = Stretches.of(parameters, n_samples)
-    n_edges, shortest, longest = 0, np.inf, -np.inf
-    for stretch in range(len(stretches)):
-        for source, target, length in edge_blocks(store, name, k, stretches.rows(stretch)):
-            _add_up(degree, source)
-            components.add(source, target)
-            n_edges += length.size
-            shortest = min(shortest, float(length.min(initial=np.inf)))
-            longest = max(longest, float(length.max(initial=-np.inf)))
-        for row, _, _ in incoming_blocks(store, name, k, stretch):
-            _add_up(degree, row)
+    lengths = _Histogram(*_lengths(store, name, k))
+    for source, target, length in edge_blocks(context, name, k):
+        np.add.at(degree, source, 1)
+        np.add.at(degree, target, 1)
+        components.add(source, target)
+        lengths.add(length)
     sizes = components.sizes()
     n_components, largest = int(np.count_nonzero(sizes)), int(sizes.max())
-    n_nodes = n_samples
     if name in TARGET_NAMES:
         degree = degree[_counted_labeled(context)]
-        n_nodes, n_components = degree.size, n_components - (n_samples - degree.size)
-    degrees = (degree[rows].astype(np.float64) for rows in row_blocks(n_nodes, block_rows(n_samples)))
+        n_components -= n_samples - degree.size
+    degrees = _Histogram(degree.size, float(degree.min()), float(degree.max()))
+    for rows in row_blocks(degree.size, block_rows(n_samples)):
+        degrees.add(degree[rows].astype(np.float64))
     summary = {
-        "n_nodes": n_nodes,
-        "n_edges": n_edges,
+        "n_nodes": degree.size,
+        "n_edges": lengths.size,
         "n_components": n_components,
         "largest_component": largest,
-        "n_isolated": n_nodes - int(np.count_nonzero(degree)),
+        "n_isolated": degree.size - int(np.count_nonzero(degree)),
         "max_degree": int(degree.max()),
         "mean_degree": float(degree.mean()),
-        "length_histogram": _histogram(edge_lengths(store, name, k), n_edges, shortest, longest),
-        "degree_histogram": _histogram(degrees, n_nodes, float(degree.min()), float(degree.max())),
+        "length_histogram": lengths.result(),
+        "degree_histogram": degrees.result(),
     }
     store.write_json(layout.GRAPH_SUMMARY.format(name, k), summary)
     return summary
+
+
+def _lengths(store: Store, name: str, k: int) -> tuple[int, float, float]:
+    """Return the number of edges, and the lengths of the shortest and the longest one."""
+    if name == GIVEN:
+        blocks = list((some.size, some.min(), some.max()) for some in edge_lengths(store, name, k))
+        facts = np.array(blocks, np.float64).reshape(-1, 3)
+    else:
+        facts = store.open(layout.EDGE_PARTS.format(name, k))[...][:, [0, 2, 3]]
+    n_edges, shortest, longest = facts.T
+    return int(n_edges.sum()), float(shortest.min(initial=np.inf)), float(longest.max(initial=-np.inf))
 
 
 def _counted_labeled(context: Context) -> np.ndarray:
@@ -289,65 +263,87 @@ def _counted_labeled(context: Context) -> np.ndarray:
     return labels.is_labeled
 
 
-def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float) -> dict[str, list[float]]:
-    """Return a histogram of `size` values from `low` to `high` with bins of equal width."""
-    if size == 0:
-        return {"edges": [0.0, 1.0], "counts": [0]}
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # equal up to round-off: too narrow for bins
-        return {"edges": [low, high], "counts": [size]}
-    counts = np.zeros(HISTOGRAM_BINS, dtype=np.int64)
-    for values in blocks:
-        counts += np.histogram(values, bins=HISTOGRAM_BINS, range=(low, high))[0]
-    edges = np.histogram_bin_edges([], bins=HISTOGRAM_BINS, range=(low, high))
-    return {"edges": [float(e) for e in edges], "counts": [int(c) for c in counts]}
+class _Histogram:
+    """Histogram of `size` values from `low` to `high` with bins of equal width."""
+
+    def __init__(self, size: int, low: float, high: float) -> None:
+        self.size, self._range = size, (low, high)
+        # values equal up to round-off are too near for bins
+        self._is_narrow = size == 0 or high - low <= 1e-9 * max(abs(low), abs(high))
+        self._counts = np.zeros(HISTOGRAM_BINS, dtype=np.int64)
+
+    def add(self, values: np.ndarray) -> None:
+        if not self._is_narrow:
+            self._counts += np.histogram(values, bins=HISTOGRAM_BINS, range=self._range)[0]
+
+    def result(self) -> dict[str, list[float]]:
+        """Return edges of bins and counts."""
+        if self._is_narrow:
+            return {"edges": [*self._range] if self.size else [0.0, 1.0], "counts": [self.size]}
+        edges = np.histogram_bin_edges([], bins=HISTOGRAM_BINS, range=self._range)
+        return {"edges": edges.tolist(), "counts": self._counts.tolist()}
 
 
-def _add_up(totals: np.ndarray, rows: np.ndarray, values: np.ndarray | None = None) -> None:
-    """Add a value, or 1, to the totals of each of some rows, integers that may repeat."""
-    if rows.size:
-        low, high = int(rows.min()), int(rows.max()) + 1
-        totals[low:high] += np.bincount(rows - low, values, minlength=high - low)
-
-
-def edge_blocks(store: Store, name: str, k: int, rows: slice | None = None) -> Iterator[Edges]:
+def edge_blocks(context: Context, name: str, k: int, stretch: int | None = None) -> Iterator[Edges]:
     """Yield (source, target, length) of each edge once, in blocks that depend on the graph alone.
 
-    Arrays have shape (n_edges,), int64 and float64. For a precomputed matrix the third one is the weight. `rows` limits
-    the edges to those marked in the lists of a stretch; a precomputed matrix has one stretch.
+    Arrays have shape (n_edges,), int64 and float64. For a precomputed matrix the third one is the weight. `stretch`
+    limits the edges to those stored with the rows of a stretch; a precomputed matrix has one stretch.
     """
+    store = context.store
     if name == GIVEN:
-        yield from _given_blocks(store)
+        yield from given_blocks(store)
         return
-    indices = store.open(layout.KNN_INDICES.format(name))
-    distances = store.open(layout.KNN_DISTANCES.format(name))
-    once = store.open(layout.EDGE_ONCE.format(name, k))
-    for block in _blocks_of(rows or slice(0, indices.shape[0]), indices.shape[0]):
-        marked = once[block].astype(bool)
-        targets = indices[block, :k].astype(np.int64, copy=False)
-        yield _sources(block, targets)[marked], targets[marked], distances[block, :k][marked]
+    stretch_of = _stretch_of_blocks(store, name, k)
+    size = block_rows(context.tiles.shape.n_samples)
+    for one in range(stretch_of[-1] + 1) if stretch is None else [stretch]:
+        start = int(np.searchsorted(stretch_of, one)) * size
+        for targets, lengths, counts in _stored(store, name, k, one, OWN, ("targets", "lengths", "counts")):
+            yield np.repeat(np.arange(start, start + counts.size), counts), targets.astype(np.int64), lengths
+            start += counts.size
 
 
-def incoming_blocks(store: Store, name: str, k: int, stretch: int) -> Iterator[Edges]:
-    """Yield the edges of a stretch that :func:`edge_blocks` has from their other ends: (own row, other row, length)."""
-    if name == GIVEN:
-        yield from ((target, source, weight) for source, target, weight in _given_blocks(store))
-        return
-    for file in range(int(store.need_json(layout.INCOMING.format(name, k, stretch))["n_files"])):
-        lengths = store.open(layout.INCOMING_LENGTHS.format(name, k, stretch, file))[...]
-        other, row = store.open(layout.INCOMING_ENDS.format(name, k, stretch, file))[...].astype(np.int64)
-        yield row, other, lengths
+def incoming_blocks(context: Context, name: str, k: int, stretch: int, segment: int) -> Iterator[Edges]:
+    """Yield (own row, other row, length) of the edges of a stretch that rows before it, or after it, list."""
+    if name != GIVEN:
+        for row, other, length in _stored(context.store, name, k, stretch, segment, ("rows", "others", "lengths")):
+            yield row.astype(np.int64), other.astype(np.int64), length
 
 
 def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
-    """Yield the lengths of the edges, (n_edges,) float64, in the blocks of :func:`edge_blocks`, without their ends."""
+    """Yield the lengths of all edges, arrays of shape (n_edges,), float64."""
     if name == GIVEN:
         weights = store.open(layout.GIVEN_WEIGHT)
         yield from (weights[entries] for entries in row_blocks(weights.shape[0], GIVEN_BLOCK))
         return
-    distances = store.open(layout.KNN_DISTANCES.format(name))
-    once = store.open(layout.EDGE_ONCE.format(name, k))
-    for rows in row_blocks(distances.shape[0], block_rows(distances.shape[0])):
-        yield distances[rows, :k][once[rows].astype(bool)]
+    for stretch in range(_stretch_of_blocks(store, name, k)[-1] + 1):
+        for (lengths,) in _stored(store, name, k, stretch, OWN, ("lengths",)):
+            yield lengths
+
+
+def _stretch_of_blocks(store: Store, name: str, k: int) -> np.ndarray:
+    facts: np.ndarray = store.open(layout.EDGE_PARTS.format(name, k))[...]
+    return facts[:, -1].astype(np.int64)
+
+
+def _stored(
+    store: Store, name: str, k: int, stretch: int, segment: int, columns: Sequence[str]
+) -> Iterator[list[np.ndarray]]:
+    """Yield the columns of a segment, block by block; the last column of a block ends it."""
+    found = stored_pieces(store, [layout.EDGES.format(name, k, stretch)], segment)
+    pieces = [piece for piece in found if piece.column in columns]
+    dtypes = {piece.column: piece.dtype for piece in pieces}
+    held: dict[str, list[np.ndarray]] = {column: [] for column in columns}
+    for piece, values in zip(pieces, read_pieces(store, pieces), strict=True):
+        held[piece.column].append(values)
+        if piece.column == columns[-1]:
+            yield [_joined(held[column], dtypes.get(column, "f8")) for column in columns]
+            held = {column: [] for column in columns}
+
+
+def _joined(parts: Sequence[np.ndarray], dtype: str) -> np.ndarray:
+    """Return the pieces of one column; a large one is stored in several, one without values in none."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
 
 
 def find_median(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -380,13 +376,21 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     degrees = np.zeros(own.stop - own.start)
     weigh = EdgeWeights(context, [weighting])
     n_edges = n_underflow = 0
-    for source, target, value in edge_blocks(store, graph, k, own):
+
+    def add_incoming(segment: int) -> None:
+        for row, other, value in incoming_blocks(context, graph, k, unit, segment):
+            np.add.at(degrees, row - own.start, weigh(row, other, value, weighting, t))
+
+    # in the order of the rows that list the edges, so that degrees do not depend on the stretches, to the bit
+    add_incoming(BEFORE)
+    for source, target, value in edge_blocks(context, graph, k, unit):
         weight = weigh(source, target, value, weighting, t)
-        _add_up(degrees, source - own.start, weight)
+        np.add.at(degrees, source - own.start, weight)
+        inside = (target >= own.start) & (target < own.stop)
+        np.add.at(degrees, target[inside] - own.start, weight[inside])
         n_edges += weight.size
         n_underflow += int(np.count_nonzero(weigh.counted(source, target, weight == 0, weighting)))
-    for row, other, value in incoming_blocks(store, graph, k, unit):
-        _add_up(degrees, row - own.start, weigh(row, other, value, weighting, t))
+    add_incoming(AFTER)
     rows = None if weigh.rows is None else weigh.rows[own]
     loops = loop_weights(store, weighting, rows, own)
     if loops is not None:
@@ -470,7 +474,7 @@ def _kernel_width(store: Store, weighting: Weighting) -> float:
     if weighting.t == "median":
         width = float(store.need_json(layout.EDGE_MEDIAN.format(*place))["median"])
     else:
-        n_edges, squares = store.open(layout.EDGE_PARTS.format(*place))[...].sum(axis=0)
+        n_edges, squares = store.open(layout.EDGE_PARTS.format(*place))[...][:, :2].sum(axis=0)
         width = float(squares) / max(float(n_edges), 1.0)
     return width if width > 0 else 1.0
 
@@ -479,10 +483,9 @@ def weighted_blocks(
     context: Context, graph: str, k: int, weightings: list[Weighting]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (source, target, weights) of the edges: (n_edges,) int64 twice, and (n_weightings, n_edges) float64."""
-    store = context.store
-    widths = [float(weight_summary(store, w)["t"]) for w in weightings]
+    widths = [float(weight_summary(context.store, w)["t"]) for w in weightings]
     weigh = EdgeWeights(context, weightings)
-    for source, target, value in edge_blocks(store, graph, k):
+    for source, target, value in edge_blocks(context, graph, k):
         rows = [weigh(source, target, value, w, t) for w, t in zip(weightings, widths, strict=True)]
         yield source, target, np.stack(rows)
 
@@ -540,7 +543,8 @@ class EdgeWeights:
         return np.where(both, weighting.labeled_factor * weights, weights)
 
 
-def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def given_blocks(store: Store) -> Iterator[Edges]:
+    """Yield (source, target, weight) of each edge of a precomputed matrix once."""
     arrays = [store.open(name) for name in (layout.GIVEN_SOURCE, layout.GIVEN_TARGET, layout.GIVEN_WEIGHT)]
     for entries in row_blocks(arrays[0].shape[0], GIVEN_BLOCK):
         yield arrays[0][entries], arrays[1][entries], arrays[2][entries]
@@ -576,16 +580,15 @@ def edges_cost(n_samples: int, n_rows: int, k: int, width: int, process: Cost) -
         Array("ends of entries, and of those before", (8, n_entries), _index(n_samples)),
         Array("lengths and rows of these", (5, n_entries)),
         Array("lists that are compared, and where they agree", (5, COMPARED_ENTRIES), "int64"),
-        *incoming_edges(n_samples, size, k, 2),
     )
 
 
-def incoming_edges(n_samples: int, size: int, k: int, n_copies: int) -> Cost:
-    """Return the memory cost of one file of incoming edges, with lists of length k in blocks of `size` rows."""
-    n_edges = min(INCOMING_EDGES + max(size * k, COMPARED_ENTRIES), n_samples * k)
+def incoming_edges(n_samples: int, k: int) -> Cost:
+    """Return the memory cost of streaming incoming edges of lists of length k."""
+    n_edges = min(COMPARED_ENTRIES, n_samples * k)
     return (
-        Array("ends of a file of incoming edges", (n_copies, 2, n_edges), _index(n_samples)),
-        Array("their lengths", (n_copies, n_edges)),
+        Array("ends of incoming edges, as stored and read", (2, 2, n_edges), _index(n_samples)),
+        Array("ends, lengths and weights of these, and of those before", (2, 5, n_edges)),
     )
 
 
@@ -593,16 +596,23 @@ def _index(n_samples: int) -> str:
     return index_dtype(n_samples).name
 
 
-def listed_edges(n_samples: int, k: int, width: int) -> Cost:
-    """Return the memory cost of streaming edges from lists of length `width`, of which k entries make the graph."""
-    size = largest_block(n_samples)
+def stored_edges(n_samples: int, k: int) -> Cost:
+    """Return the memory cost of streaming edges of lists of length k."""
+    n_edges = largest_block(n_samples) * k
     return (
-        Array("ends of the edges of a block and of the one before it", (2, 2, size, k), "int64"),
-        Array("lengths and weights of these", (2, size, k)),
-        Array("weights of a block by length alone", (size, k)),
-        Array("marks of a block, as stored and read", (4, size, k), "bool"),
-        *lists_cost("lists of a block, as stored, read and marked", 3, size, width, n_samples),
+        Array("ends of the edges of a block and of the one before it", (2, 2, n_edges), "int64"),
+        Array("lengths and weights of these", (2, 2, n_edges)),
+        Array("weights of a block by length alone", (n_edges,)),
+        Array("ends of a block, as stored and read", (2, n_edges), _index(n_samples)),
+        Array("lengths of a block, as stored", (n_edges,)),
     )
+
+
+def edge_bytes(n_samples: int, k: int) -> int:
+    """Return the bytes of the edges of lists of length k, with their number in each row, and facts of blocks."""
+    entry = index_dtype(n_samples).itemsize + WORD
+    facts = WORD * len(layout.EDGE_FACTS) * -(-n_samples // block_rows(n_samples))
+    return n_samples * (k * entry + np.min_scalar_type(k).itemsize) + 2 * facts
 
 
 def given_edges(n_entries: int) -> Cost:
@@ -652,18 +662,18 @@ def weights_cost(n_samples: int, n_rows: int, weighting: Weighting, streamed: Co
     )
 
 
-def median_cost(n_samples: int, k: int, width: int, process: Cost) -> Cost:
-    """Return the memory cost of a "median" unit on lists of length `width`."""
+def median_cost(n_samples: int, k: int, process: Cost) -> Cost:
+    """Return the memory cost of a "median" unit on lists of length k."""
     return (
         *process,
-        *listed_edges(n_samples, k, width),
+        *stored_edges(n_samples, k),
         Array("counts of digits, of all blocks and of one, and their sums", (3, 2**DIGIT_BITS), "int64"),
         Array("values around the median, apart, as one and in order", (3, min(HELD_VALUES, n_samples * k))),
     )
 
 
 ENTRIES_STAGE = StageKind("entries", __name__, send_entries, entries_cost)
-EDGES_STAGE = StageKind("edges", __name__, mark_edges, edges_cost, arrays=create_edges)
+EDGES_STAGE = StageKind("edges", __name__, store_edges, edges_cost, arrays=create_edges)
 EDGES_SUMMARY_STAGE = StageKind("edges-summary", __name__, describe_graph, summary_cost, reads_weights=True)
 MEDIAN_STAGE = StageKind("median", __name__, find_median, median_cost)
 WEIGHTS_STAGE = StageKind("weights", __name__, weight_edges, weights_cost, arrays=create_degrees, reads_weights=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.edges import GIVEN, edge_blocks
+from daskfs.graph.edges import given_blocks
 from daskfs.graph.partition import block_rows
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store import layout
@@ -58,7 +58,7 @@ def induced_matrix(store: Store, rows: np.ndarray) -> sp.csr_matrix:
     place[rows] = np.arange(rows.size)
     loops = np.flatnonzero(diagonal[rows])
     parts = [(loops, loops, diagonal[rows][loops])]
-    for source, target, weight in edge_blocks(store, GIVEN, 0):
+    for source, target, weight in given_blocks(store):
         low, high = place[source], place[target]
         inside = (low >= 0) & (high >= 0)
         parts += [(low[inside], high[inside], weight[inside]), (high[inside], low[inside], weight[inside])]

@@ -14,10 +14,11 @@ from daskfs.graph.edges import (
     MEDIAN_STAGE,
     WEIGHTS_STAGE,
     Stretches,
+    edge_bytes,
     goes_by_labels,
     incoming_edges,
-    listed_edges,
     own_lists,
+    stored_edges,
 )
 from daskfs.graph.engine import replacements, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
@@ -242,10 +243,10 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         len(stretches),
         parameters,
         EDGES_STAGE.cost(n_samples, min(stretches.rows_each, n_samples), k, width, process),
-        bytes_read=stored * width * (index + 2 * WORD) + received,
-        bytes_written=n_samples * k * (1 + entry),
+        bytes_read=stored * width * (index + WORD) + received,
+        bytes_written=edge_bytes(n_samples, k) + bool(stretches.n_sending) * n_samples * k * entry,
     )
-    describe = _describing(n_samples, parameters, process, width)
+    describe = _describing(n_samples, parameters, process)
     if not stretches.n_sending:
         return [edges, describe]
     sent = replace(edges, clears=layout.EDGES_SENT.format(graph, k))
@@ -262,31 +263,17 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
     return [entries, sent, describe]
 
 
-def _describing(n_samples: int, parameters: Mapping[str, Any], process: Cost, width: int) -> Stage:
+def _describing(n_samples: int, parameters: Mapping[str, Any], process: Cost) -> Stage:
     graph, k = parameters["name"], parameters["n_neighbors"]
     size, by_label = largest_block(n_samples), graph in TARGET_NAMES  # only labeled rows are nodes
-    streamed = _streamed(n_samples, k, width)
-    # marks and lengths are read again for a histogram
-    read = _edge_bytes(n_samples, k, width) + _stored_rows(n_samples) * (k + WORD * width)
     return Stage.of(
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{graph}-{k}",
         1,
         parameters,
-        EDGES_SUMMARY_STAGE.cost(n_samples, streamed, size * k, process, by_label=by_label),
-        bytes_read=read + (WORD * n_samples if by_label else 0),
+        EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), size * k, process, by_label=by_label),
+        bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if by_label else 0),
     )
-
-
-def _streamed(n_samples: int, k: int, width: int) -> Cost:
-    """Return the memory cost of the edges of a stretch, block by block, and of its incoming edges, file by file."""
-    return (*listed_edges(n_samples, k, width), *incoming_edges(n_samples, largest_block(n_samples), k, 5))
-
-
-def _edge_bytes(n_samples: int, k: int, width: int) -> int:
-    """Return the bytes of all edges, as marked lists and as incoming edges."""
-    entry = 2 * index_dtype(n_samples).itemsize + WORD
-    return _stored_rows(n_samples) * (k + _entry_bytes(n_samples) * width) + n_samples * k * entry
 
 
 def _n_blocks(n_samples: int) -> int:
@@ -298,34 +285,34 @@ def _stored_rows(n_samples: int) -> int:
     return _n_blocks(n_samples) * largest_block(n_samples)
 
 
-def plan_weights(
-    n_samples: int, weightings: Iterable[Weighting], process: Cost, widths: Mapping[str, int] | None = None
-) -> list[Stage]:
-    """Return the stages that sum the degrees of some weightings; `widths` has the lengths of lists longer than k."""
-    widths, medians, weights = widths or {}, {}, []
+def plan_weights(n_samples: int, weightings: Iterable[Weighting], process: Cost) -> list[Stage]:
+    """Return the stages that sum the degrees of some weightings."""
+    medians, weights = {}, []
     for weighting in weightings:
         graph, k = weighting.graph, weighting.n_neighbors
-        width = widths.get(graph) or k
         if weighting.weights == "heat" and weighting.t == "median" and graph != GIVEN:
-            medians[graph, k] = _median(n_samples, graph, k, process, width)
-        weights.append(_weighing(n_samples, weighting, process, width))
+            medians[graph, k] = _median(n_samples, graph, k, process)
+        weights.append(_weighing(n_samples, weighting, process))
     return [*medians.values(), *weights]
 
 
-def _median(n_samples: int, graph: str, k: int, process: Cost, width: int) -> Stage:
-    parameters, cost = {"name": graph, "n_neighbors": k}, MEDIAN_STAGE.cost(n_samples, k, width, process)
-    read = MEDIAN_PASSES * _stored_rows(n_samples) * (k + WORD * width)
+def _median(n_samples: int, graph: str, k: int, process: Cost) -> Stage:
+    parameters, cost = {"name": graph, "n_neighbors": k}, MEDIAN_STAGE.cost(n_samples, k, process)
+    read = MEDIAN_PASSES * edge_bytes(n_samples, k)
     return Stage.of(MEDIAN_STAGE, f"median-{graph}-{k}", 1, parameters, cost, bytes_read=read)
 
 
-def _weighing(n_samples: int, weighting: Weighting, process: Cost, width: int) -> Stage:
+def _weighing(n_samples: int, weighting: Weighting, process: Cost) -> Stage:
     k, is_given = weighting.n_neighbors, weighting.graph == GIVEN
     own = one_stretch(n_samples) if is_given else cut_stretches(n_samples, k)
     stretches = Stretches.of(own, n_samples)
-    streamed = () if is_given else _streamed(n_samples, k, width)
-    facts = len(stretches) * WORD * len(layout.EDGE_FACTS) * _n_blocks(n_samples)
-    read = 0 if is_given else _edge_bytes(n_samples, k, width) + facts
-    read += 2 * WORD * n_samples * len(stretches) if goes_by_labels(weighting) else 0
+    streamed: Cost = ()
+    read = 2 * WORD * n_samples * len(stretches) if goes_by_labels(weighting) else 0
+    if not is_given:
+        incoming = n_samples * k * (_entry_bytes(n_samples) + index_dtype(n_samples).itemsize)
+        facts = 2 * len(stretches) * WORD * len(layout.EDGE_FACTS) * _n_blocks(n_samples)
+        streamed = (*stored_edges(n_samples, k), *incoming_edges(n_samples, k))
+        read += edge_bytes(n_samples, k) + bool(stretches.n_sending) * incoming + facts
     rows = min(stretches.rows_each, n_samples)
     return Stage.of(
         WEIGHTS_STAGE,

@@ -209,13 +209,12 @@ class Chain:
         """Return the stages from the neighbor lists to the scores of all methods."""
         shape, methods, process = self.data.shape, self.scored, self.process
         weightings = graph_needs(list(methods))
-        widths = {name: k for name, (_, k) in self.lists.items()}
         stages: list[Stage] = []
         for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
             if name != GIVEN:
-                stages += plan_edges(shape.n_samples, name, k, process, widths[name])
-        streaming = plan_weights(shape.n_samples, weightings, process, widths)
-        streaming += plan_invariants(self._tests, shape.n_samples, self.data.n_classes, process, widths)
+                stages += plan_edges(shape.n_samples, name, k, process, self.lists[name][1])
+        streaming = plan_weights(shape.n_samples, weightings, process)
+        streaming += plan_invariants(self._tests, shape.n_samples, self.data.n_classes, process)
         row_sums = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
         slabs = plan_scores(
             shape,
@@ -223,7 +222,6 @@ class Chain:
             weightings,
             self.columns,
             (*process, row_sums),
-            widths,
             scaled=self.is_scaled,
             pairwise=self.data.is_pairwise,
         )
@@ -232,7 +230,7 @@ class Chain:
         n_fields = sum(len(method.fields) for method in methods)
         read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)
         # if features are permuted, each unit reads the graphs on which they are tested once more
-        read += slabs.n_units * sum(stream_bytes(shape.n_samples, need, widths) for need in self._tests)
+        read += slabs.n_units * sum(stream_bytes(shape.n_samples, need) for need in self._tests)
         read += slabs.n_units * 4 * shape.n_features * bool(of_columns)
         written = WORD * n_fields * slabs.n_units * self.columns  # whole chunks count
         streaming.append(dataclasses.replace(slabs, bytes_read=read, bytes_written=written))

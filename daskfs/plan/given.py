@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import JobError
-from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, GIVEN_BLOCK, WEIGHTS_STAGE, given_edges
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, GIVEN_BLOCK, given_edges
 from daskfs.graph.plan import one_stretch
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.precomputed_stage import GIVEN_STAGE, edges_bytes, given_traffic
@@ -59,23 +59,20 @@ def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, proce
     if not isinstance(graph, WeightMatrix):
         return stages
     streamed, read = given_edges(graph.n_entries), edges_bytes(graph.n_entries)
-    weights = WORD * graph.n_entries // 2  # read once more for the histogram
+    weights = WORD * graph.n_entries // 2  # read before, for the range of the histogram
     describe = Stage.of(
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{GIVEN}",
         1,
         {"name": GIVEN, "n_neighbors": 0, **one_stretch(n_samples)},
         EDGES_SUMMARY_STAGE.cost(n_samples, streamed, min(graph.n_entries, GIVEN_BLOCK), process),
-        bytes_read=2 * read + weights,  # once from each end
+        bytes_read=read + weights,
     )
-
-    def n_reads(stage: Stage) -> int:
-        return 2 if stage.is_of(WEIGHTS_STAGE) else stage.n_units
 
     streaming = [
         stage
         if stage.parameters.get("weighting", {}).get("graph", GIVEN) != GIVEN
-        else stage.with_more(*streamed, bytes_read=stage.bytes_read + n_reads(stage) * read)
+        else stage.with_more(*streamed, bytes_read=stage.bytes_read + stage.n_units * read)
         for stage in stages
     ]
     return [describe, *streaming]

@@ -76,7 +76,7 @@ def test_units_that_mark_edges_cover_the_rows_and_stay_small(n_samples: int, k: 
     assert max(stage.peak_bytes for stage in (edges, *entries)) <= 1024 * 2**20
     streamed = 2**16 * (60 * k + 36 * (k + longer))
     assert summary.peak_bytes <= 40 * n_samples + streamed + 512 * 2**20
-    median, weights = plan_weights(n_samples, [Weighting("g", k, "heat", "median")], (), {"g": k + longer})
+    median, weights = plan_weights(n_samples, [Weighting("g", k, "heat", "median")], ())
     assert median.peak_bytes <= streamed + 160 * 2**20
     assert weights.peak_bytes <= min(24 * n_samples, 1024 * 2**20) + streamed + 512 * 2**20
 

@@ -85,7 +85,7 @@ MOMENTS = {
     ("ingest", 1): ("tiles/X/c/1/2", ("ingest", 1)),
     ("columns", 0): ("tiles/columns/c/0/0", ("columns", 0)),
     ("neighbors-euclidean", 1): ("knn/euclidean/indices/c/1/0", ("neighbors-euclidean", 1)),
-    ("edges-summary-euclidean-5", 0): ("edges/euclidean-5/once/c/1/0", ("edges-euclidean-5", 0)),
+    ("edges-summary-euclidean-5", 0): ("edges/euclidean-5/of/0-0.bin", ("edges-euclidean-5", 0)),
     ("weights-*", 0): ("weights/*/degrees/c/0", ("weights-*", 0)),
     ("score", 2): ("scores/LaplacianScore/c/0/1", ("score", 1)),
     ("svm-rows-*", 0): ("svm/*/kept/*/0.npz", ("svm-rows-*", 0)),
@@ -169,7 +169,7 @@ def test_objects_and_metadata_that_go_amid_a_run(job: Path, tmp_path: Path, stag
             ("columns", 0): act(delete, "tiles/feature_names.json"),
             ("neighbors-euclidean", 0): act(truncate, "knn/euclidean/distances/zarr.json"),
             ("neighbors-euclidean", 1): act(delete, "plan.json"),
-            ("edges-euclidean-5", 0): act(delete, "edges/euclidean-5/once/zarr.json"),
+            ("edges-euclidean-5", 0): act(delete, "edges/euclidean-5/parts/zarr.json"),
             (weights, 0): act(delete, f"weights/{weights.removeprefix('weights-')}/parts/c/0/0"),
             ("edges-summary-euclidean-5", 0): act(truncate, "scores/LaplacianScore/zarr.json"),
             ("design", 0): act(delete, "evaluation/beside.npz"),
@@ -745,4 +745,4 @@ def test_kinds_of_this_run(folder: Path) -> None:
     """The tables above are of everything that the issue names."""
     kinds = {kind_of(str(path.relative_to(folder))) for path in folder.rglob("*") if path.is_file()}
     assert {"tiles/X/c/#/#", "tiles/partials/c/#/#/#", "tiles/labels/c/#", "tiles/row_norms/c/#"} <= kinds
-    assert {"knn/euclidean/indices/c/#/#", "edges/euclidean-#/once/c/#/#", "scores/RLSR/c/#/#"} <= kinds
+    assert {"knn/euclidean/indices/c/#/#", "edges/euclidean-#/of/#-#.bin", "scores/RLSR/c/#/#"} <= kinds

@@ -15,8 +15,8 @@ from daskfs.graph.edges import (
     describe_graph,
     edge_blocks,
     find_median,
-    mark_edges,
     send_entries,
+    store_edges,
     weight_edges,
     weight_summary,
 )
@@ -45,20 +45,20 @@ def cut(context: Context, name: str, k: int, blocks: int = 2**30) -> tuple[dict[
     return parameters, Stretches.of(parameters, context.tiles.shape.n_samples)
 
 
-def marked(context: Context, k: int, name: str = NAME, blocks_per_unit: int = 2**30) -> dict[str, Any]:
-    """Mark the edges, in one unit unless told, and return the graph's summary."""
+def connected(context: Context, k: int, name: str = NAME, blocks_per_unit: int = 2**30) -> dict[str, Any]:
+    """Store the edges, by one unit unless told, and return the graph's summary."""
     parameters, stretches = cut(context, name, k, blocks_per_unit)
     for unit in range(stretches.n_sending):
         send_entries(context, parameters, unit)
     create_edges(context, parameters)
-    facts = [mark_edges(context, parameters, unit) for unit in range(len(stretches))]
+    facts = [store_edges(context, parameters, unit) for unit in range(len(stretches))]
     summary = describe_graph(context, parameters, 0)
     assert sum(fact["n_edges"] for fact in facts) == summary["n_edges"]
     return summary
 
 
 def weighted(context: Context, weighting: Weighting, blocks_per_unit: int = 2**30) -> tuple[dict[str, Any], FloatArray]:
-    """Summary of the weights, and the degrees; over the stretches of :func:`marked`."""
+    """Summary of the weights, and the degrees; over the stretches of :func:`connected`."""
     parameters, stretches = cut(context, weighting.graph, weighting.n_neighbors, blocks_per_unit)
     if weighting.t == "median":
         find_median(context, parameters, 0)
@@ -72,7 +72,7 @@ def weighted(context: Context, weighting: Weighting, blocks_per_unit: int = 2**3
 def edges_of(context: Context, k: int) -> list[tuple[int, int, float]]:
     """Every edge that streams by, with the lower row first."""
     found = []
-    for source, target, length in edge_blocks(context.store, NAME, k):
+    for source, target, length in edge_blocks(context, NAME, k):
         pairs = zip(source.tolist(), target.tolist(), length.tolist(), strict=True)
         found += [(min(i, j), max(i, j), d) for i, j, d in pairs]
     return found

@@ -19,7 +19,7 @@ from sklearn.datasets import load_iris
 
 from daskfs.graph import partition, plan
 from daskfs.graph.components import Components
-from daskfs.graph.edges import create_edges, mark_edges, send_entries, weighted_blocks
+from daskfs.graph.edges import create_edges, edge_blocks, send_entries, store_edges, weighted_blocks
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.spec import Weighting
@@ -32,7 +32,7 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from tests.cases import each
-from tests.graph.lists import NAME, cut, edges_of, listed_context, marked, weighted
+from tests.graph.lists import NAME, connected, cut, edges_of, listed_context, weighted
 from tests.reference.graph import Weight, binary, cosine, heat, heat_t, knn_lists, union_adjacency
 
 FloatArray = NDArray[np.float64]
@@ -69,17 +69,26 @@ def once_of(indices: IntArray) -> NDArray[np.uint8]:
     return np.array(marks, dtype=np.uint8)
 
 
+def assert_stored(context: Context, indices: IntArray, distances: FloatArray) -> None:
+    """Check that the marked entries are the edges, in order."""
+    kept = once_of(indices).astype(bool)
+    source, target, length = map(np.concatenate, zip(*edge_blocks(context, NAME, indices.shape[1]), strict=True))
+    np.testing.assert_array_equal(source, np.nonzero(kept)[0])
+    np.testing.assert_array_equal(target, indices[kept])
+    np.testing.assert_array_equal(length, distances[kept])
+
+
 def pairs_of(indices: IntArray) -> set[tuple[int, int]]:
     return {(min(i, j), max(i, j)) for i, row in enumerate(indices.tolist()) for j in row if j >= 0}
 
 
-class TestOnceMarking:
+class TestEdges:
     @each("k", [1, 4, 9])
     @each("name", DATA)
     def test_each_undirected_edge_once_with_its_length(self, name: str, k: int) -> None:
         indices, distances = knn_lists(DATA[name], k)
         context = listed_context(indices, distances)
-        marked(context, k)
+        connected(context, k)
         edges = edges_of(context, k)
         assert sorted((i, j) for i, j, _ in edges) == sorted(pairs_of(indices))
         lower, higher, length = map(np.array, zip(*edges, strict=True))
@@ -101,7 +110,7 @@ class TestOnceMarking:
         if (indices < 0).all():
             indices[0, 0], distances[0, 0] = 1, 1.0
         context = listed_context(indices, distances)
-        summary = marked(context, k)
+        summary = connected(context, k)
         edges = edges_of(context, k)
         assert sorted((i, j) for i, j, _ in edges) == sorted(pairs_of(indices))
         assert all(length == j - i for i, j, length in edges)
@@ -113,7 +122,7 @@ class TestOnceMarking:
         rows = np.arange(n)
         indices = np.stack([(rows + 1) % n, (rows - 1) % n, (rows + 2500) % n], axis=1)
         context = listed_context(indices, np.ones((n, 3)))
-        summary = marked(context, 3)
+        summary = connected(context, 3)
         edges = edges_of(context, 3)
         assert len(edges) == len({(i, j) for i, j, _ in edges}) == n + n // 2 == summary["n_edges"]
         assert {(i, j) for i, j, _ in edges} == pairs_of(indices)
@@ -121,30 +130,35 @@ class TestOnceMarking:
     def test_shorter_lists_are_the_head_of_longer_ones(self) -> None:
         indices, distances = knn_lists(DATA["random"], 9)
         context = listed_context(indices, distances)
-        marked(context, 4)
+        connected(context, 4)
         assert {(i, j) for i, j, _ in edges_of(context, 4)} == pairs_of(indices[:, :4])
 
     @pytest.mark.usefixtures("small_blocks")
     @each(("n", "k"), [(5, 1), (64, 3), (250, 7)])
     @each(("reach", "missing"), [(2, 0.0), (20, 0.2), (250, 0.9)])
-    def test_any_number_of_units_marks_the_same(self, n: int, k: int, reach: int, missing: float) -> None:
+    def test_any_number_of_units_stores_the_same(self, n: int, k: int, reach: int, missing: float) -> None:
+        """And degrees are the same, to the bit."""
         indices, distances = random_lists(n * k, n, k, reach, missing)
+        found = []
         for blocks_per_unit, dtype in [(1, np.int32), (3, np.int64), (100, np.int64)]:
             context = listed_context(indices.astype(dtype), distances)
-            marked(context, k, blocks_per_unit=blocks_per_unit)
-            np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, k))[...], once_of(indices))
+            connected(context, k, blocks_per_unit=blocks_per_unit)
+            assert_stored(context, indices, distances)
+            found.append(weighted(context, Weighting(NAME, k, "heat", 1.0), blocks_per_unit)[1].tobytes())
+        assert len(set(found)) == 1
 
     @pytest.mark.usefixtures("small_blocks")
-    def test_work_in_parts_marks_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("daskfs.graph.edges.INCOMING_EDGES", 30)
+    def test_work_in_parts_stores_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Also if a block is stored in several pieces."""
         monkeypatch.setattr("daskfs.graph.edges.COMPARED_ENTRIES", 20)
+        monkeypatch.setattr("daskfs.store.shards.CUT_BYTES", 100)
         indices, distances = random_lists(4, 200, 6, 9, 0.1)
         context = listed_context(indices, distances)
-        marked(context, 6, blocks_per_unit=2)
-        np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, 6))[...], once_of(indices))
+        connected(context, 6, blocks_per_unit=2)
+        assert_stored(context, indices, distances)
 
     @pytest.mark.usefixtures("small_blocks")
-    def test_units_write_whole_chunks_of_their_own(self, tmp_path: Path) -> None:
+    def test_units_write_files_of_their_own(self, tmp_path: Path) -> None:
         indices, distances = random_lists(0, 100, 3, 10, 0.1)
         context = Context(Store(tmp_path), memory_context(np.zeros((100, 1)), None).tiles)
         context.store.put_array(layout.KNN_INDICES.format(NAME), indices)
@@ -156,10 +170,10 @@ class TestOnceMarking:
         written: list[str] = []
         for unit in reversed(range(len(stretches))):
             with context.store.noting_outputs() as outputs:
-                mark_edges(context, parameters, unit)
-            written += [name for name in outputs.chunks if "/once/" in name]
-        assert len(written) == len(set(written)) == -(-100 // block_rows(100))
-        np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, 3))[...], once_of(indices))
+                store_edges(context, parameters, unit)
+            written += outputs.chunks
+        assert len(written) == len(set(written)) == 2 * len(stretches)
+        assert_stored(context, indices, distances)
 
 
 class TestSummary:
@@ -168,7 +182,7 @@ class TestSummary:
         indices, distances = knn_lists(DATA[name], 3)
         adjacency = union_adjacency(indices, distances, binary())
         context = listed_context(indices, distances)
-        summary = marked(context, 3)
+        summary = connected(context, 3)
         n_components, component = connected_components(adjacency, directed=False)
         degrees = adjacency.sum(axis=1)
         assert summary["n_components"] == n_components
@@ -181,11 +195,11 @@ class TestSummary:
 
     def test_isolated_rows_are_components_of_one(self) -> None:
         indices = np.array([[1], [0], [-1], [-1]])
-        summary = marked(listed_context(indices, np.where(indices < 0, np.inf, 2.0)), 1)
+        summary = connected(listed_context(indices, np.where(indices < 0, np.inf, 2.0)), 1)
         assert (summary["n_isolated"], summary["n_components"], summary["largest_component"]) == (2, 3, 2)
 
     def test_two_far_clusters_are_two_components(self) -> None:
-        summary = marked(listed_context(*knn_lists(DATA["two components"], 5)), 5)
+        summary = connected(listed_context(*knn_lists(DATA["two components"], 5)), 5)
         assert (summary["n_components"], summary["largest_component"]) == (2, 30)
 
     @pytest.mark.usefixtures("small_blocks")
@@ -194,7 +208,7 @@ class TestSummary:
     def test_blocks_do_not_show(self, reach: int, missing: float) -> None:
         """The same summary as of the whole graph at once."""
         indices, distances = random_lists(reach, 300, 3, reach, missing)
-        summary = marked(listed_context(indices, distances), 3, blocks_per_unit=3)
+        summary = connected(listed_context(indices, distances), 3, blocks_per_unit=3)
         kept = once_of(indices).astype(bool)
         source, target = np.nonzero(kept)[0], indices[kept]
         degree = np.bincount(source, minlength=300) + np.bincount(target, minlength=300)
@@ -216,9 +230,9 @@ class TestSummary:
 
     def test_histograms_of_nothing_and_of_equal_values(self) -> None:
         distances = np.full((3, 1), 2.0)
-        summary = marked(listed_context(np.array([[1], [2], [0]]), distances), 1)
+        summary = connected(listed_context(np.array([[1], [2], [0]]), distances), 1)
         assert summary["length_histogram"] == {"edges": [2.0, 2.0], "counts": [3]}
-        summary = marked(listed_context(np.full((3, 1), -1), np.full((3, 1), np.inf)), 1)
+        summary = connected(listed_context(np.full((3, 1), -1), np.full((3, 1), np.inf)), 1)
         assert summary["length_histogram"] == {"edges": [0.0, 1.0], "counts": [0]}
         assert (summary["n_components"], summary["n_isolated"]) == (3, 3)
 
@@ -307,7 +321,7 @@ class TestMedian:
     def test_width_of_a_graph(self, n: int) -> None:
         indices, distances = random_lists(n, n, 4, 5, 0.2)
         context = listed_context(indices, distances)
-        marked(context, 4)
+        connected(context, 4)
         kept = once_of(indices).astype(bool)
         facts, _ = weighted(context, Weighting(NAME, 4, "heat", "median"))
         assert facts["t"] == np.median(distances[kept] ** 2)
@@ -322,7 +336,7 @@ class TestWeights:
         width = heat_t(*lists, t) if isinstance(t, str) else t
         expected = union_adjacency(*lists, heat(width), self_loops).sum(axis=1)
         context = listed_context(*lists)
-        marked(context, 5)
+        connected(context, 5)
         facts, degrees = weighted(context, Weighting(NAME, 5, "heat", t, self_loops))
         assert facts["t"] == pytest.approx(width, rel=1e-13)
         np.testing.assert_allclose(degrees, expected, rtol=1e-12)
@@ -333,7 +347,7 @@ class TestWeights:
     def test_other_weights(self, kind: WeightKind, weight: Weight) -> None:
         indices, distances = knn_lists(np.abs(DATA["random"]), 5, "cosine")
         context = listed_context(indices, distances, "cosine")
-        marked(context, 5, "cosine")
+        connected(context, 5, "cosine")
         _, degrees = weighted(context, Weighting("cosine", 5, kind, "mean", False))
         np.testing.assert_allclose(degrees, union_adjacency(indices, distances, weight).sum(axis=1), rtol=1e-12)
 
@@ -341,14 +355,14 @@ class TestWeights:
         """Neighbors 1, 0, 1, 2 on a line at 0, 1, 3, 7: edges of length 1, 2, 4, the first of them listed twice."""
         lists = knn_lists([[0.0], [1.0], [3.0], [7.0]], 1)
         context = listed_context(*lists)
-        marked(context, 1)
+        connected(context, 1)
         assert weighted(context, Weighting(NAME, 1, "heat", "mean"))[0]["t"] == pytest.approx(7.0, rel=1e-15)
         assert weighted(context, Weighting(NAME, 1, "heat", "median"))[0]["t"] == 4.0
 
     def test_all_lengths_zero_weigh_one(self) -> None:
         lists = knn_lists(np.ones((10, 2)), 3)
         context = listed_context(*lists)
-        marked(context, 3)
+        connected(context, 3)
         _, degrees = weighted(context, Weighting(NAME, 3, "heat", "mean"))
         np.testing.assert_array_equal(degrees, union_adjacency(*lists, binary()).sum(axis=1))
 
@@ -356,7 +370,7 @@ class TestWeights:
         X = np.array([[0.0], [0.1], [0.2], [50.0], [130.0]])
         lists = knn_lists(X, 1)
         context = listed_context(*lists)
-        marked(context, 1)
+        connected(context, 1)
         facts, degrees = weighted(context, Weighting(NAME, 1, "heat", 1.0))
         assert (facts["n_edges"], facts["n_underflow"], facts["n_isolated"]) == (4, 2, 2)
         np.testing.assert_array_equal(degrees == 0, [False, False, False, True, True])
@@ -364,14 +378,14 @@ class TestWeights:
     @each("self_loops", [False, True])
     def test_every_weight_underflown_names_t(self, self_loops: bool) -> None:
         context = listed_context(*knn_lists(DATA["random"], 3))
-        marked(context, 3)
+        connected(context, 3)
         with pytest.raises(ValueError, match=r"weights exp.* are 0 with t = 1e-09.*Raise t"):
             weighted(context, Weighting(NAME, 3, "heat", 1e-9, self_loops))
 
     def test_several_weightings_stream_together(self) -> None:
         lists = knn_lists(DATA["iris"], 4)
         context = listed_context(*lists)
-        marked(context, 4)
+        connected(context, 4)
         weightings = [Weighting(NAME, 4, "heat", "mean"), Weighting(NAME, 4, "binary"), Weighting(NAME, 4, "heat", 0.5)]
         for weighting in weightings:
             weighted(context, weighting)

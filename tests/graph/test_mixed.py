@@ -157,7 +157,7 @@ def test_an_edge_joins_rows_when_either_lists_the_other() -> None:
         for j, length in zip(indices[i], lengths[i], strict=True)
     }
     found: dict[Any, float] = {}
-    for source, head, length in edge_blocks(context.store, lists.name, 5):
+    for source, head, length in edge_blocks(context, lists.name, 5):
         found |= {(min(i, j), max(i, j)): d for i, j, d in zip(source, head, length, strict=True)}
     assert found.keys() == expected.keys()
     assert [found[pair] for pair in sorted(found)] == pytest.approx([expected[pair] for pair in sorted(found)])

@@ -14,12 +14,14 @@ from daskfs.criteria.registry import Method, criteria, make_method
 from daskfs.criteria.slab import stream_cost
 from daskfs.graph.edges import weighted_blocks
 from daskfs.graph.partition import block_rows
+from daskfs.graph.plan import plan_edges
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel import backend
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.stages.cost import total
+from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -108,13 +110,12 @@ def test_edges_take_what_is_planned_however_many_weights_they_have(tmp_path: Pat
     n_samples, k = 3 * 4096, 20
     rng, size = np.random.default_rng(0), block_rows(n_samples)
     context = memory_context(np.zeros((n_samples, 1)), None).with_store(Store(tmp_path))
-    lists: dict[str, np.ndarray] = {
-        layout.KNN_INDICES.format("g"): rng.integers(0, n_samples, (n_samples, k), dtype=np.int32),
-        layout.KNN_DISTANCES.format("g"): rng.random((n_samples, k)),
-        layout.EDGE_ONCE.format("g", k): np.ones((n_samples, k), np.uint8),
-    }
-    for name, values in lists.items():
-        context.store.put_array(name, values, (size, k))
+    indices = (np.arange(n_samples)[:, None] + np.arange(1, k + 1)) % n_samples  # no two rows list each other
+    context.store.put_array(layout.KNN_INDICES.format("g"), indices.astype(np.int32), (size, k))
+    context.store.put_array(layout.KNN_DISTANCES.format("g"), rng.random((n_samples, k)), (size, k))
+    (edges, _) = stages = plan_edges(n_samples, "g", k, ())
+    create_arrays(context, stages)
+    run_unit(context, edges, 0)
     weightings = [Weighting("g", k, "heat", float(t)) for t in range(1, n_weightings + 1)]
     for weighting in weightings:
         context.store.write_json(layout.WEIGHT_SUMMARY.format(weighting.key), {"t": weighting.t})
@@ -123,4 +124,4 @@ def test_edges_take_what_is_planned_however_many_weights_they_have(tmp_path: Pat
         assert weights.shape == (n_weightings, size * k)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak <= total(stream_cost(n_samples, weightings, k))
+    assert peak <= total(stream_cost(n_samples, weightings))
