@@ -2,8 +2,9 @@
 
 The parts are planned like the whole: the same engine, groups of rows and slabs of features. A stage takes a time for
 each unit and one for its work, both found from two parts of different size. Work is bytes read and written, as planned;
-pairs of rows for an exact search; rows for slabs of features, of which the part has as many as the whole; and the same
-for labels, which are read whole in any part.
+pairs of rows for an exact search; rows for slabs of features, of which the part has as many as the whole; bands for
+the statistics of columns, which are merged from those of bands; and the same for labels, which are read whole in any
+part. No unit is estimated to move bytes faster than workers decode them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from daskfs.runs.pipeline import run_job
 from daskfs.runs.repair import error_context
 from daskfs.runs.status import PlannedRun, describe_plan, planned_run
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
-from daskfs.tiles.ingest import LABELS_STAGE
+from daskfs.store.tiles import Shape
+from daskfs.tiles.ingest import COLUMNS_STAGE, LABELS_STAGE
 from daskfs.tiles.plan import TilePlan
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ GROUP_ROWS = 2000
 """Fewest rows per group in a part, in which groups are smaller than in the whole."""
 UNLIKE = 0.2
 """Least share of the units of the smaller part in excess of its work, from which the time of a unit is found."""
+DECODED_BYTES = 2**31
+"""Bytes that a thread reads and decodes, or encodes and writes, in a second, at most."""
 DRIVER_SECONDS = 0.002
 """Seconds of the driver for each unit (tests/benchmarks/scale.py)."""
 
@@ -241,6 +245,8 @@ def _work(stage: Stage, n_rows: int) -> float:
         return 1.0  # labels of all rows are read to find those of a part
     if stage.is_of(NEIGHBORS_STAGE):
         return float(n_rows) ** 2
+    if stage.is_of(COLUMNS_STAGE):
+        return Shape(**stage.parameters["shape"]).n_bands
     return n_rows if stage.is_of(SCORE_STAGE) else stage.bytes_read + stage.bytes_written
 
 
@@ -282,16 +288,18 @@ def _scaled(stage: Stage, n_samples: int, parts: Sequence[Measured]) -> Measured
 
 def _timed(stage: Stage, measured: Measured, slots: int, bandwidth: int | None) -> dict[str, Any]:
     """Return the seconds of a stage on some workers, those of one unit, and what they depend on."""
-    each = measured.seconds / measured.rounds / stage.n_units
+    moved = stage.bytes_read + stage.bytes_written
+    each = max(measured.seconds / measured.rounds, moved / DECODED_BYTES) / stage.n_units
     waves = -(-stage.n_units // slots)
     candidates = {
         "one unit" if stage.n_units == 1 else "few units" if stage.n_units < slots else "computing": waves * each,
-        "storage": (stage.bytes_read + stage.bytes_written) / bandwidth if bandwidth else 0.0,
+        "storage": moved / bandwidth if bandwidth else 0.0,
         "driver": stage.n_units * DRIVER_SECONDS,
     }
     bound = max(candidates, key=candidates.__getitem__)
     seconds = measured.rounds * candidates[bound]
-    return {"seconds": seconds, "unit_seconds": each, "busy_seconds": measured.seconds, "bound": bound}
+    busy = measured.rounds * stage.n_units * each
+    return {"seconds": seconds, "unit_seconds": each, "busy_seconds": busy, "bound": bound}
 
 
 def _in_turn(stages: Sequence[Stage], seconds: Sequence[float]) -> float:
