@@ -26,7 +26,7 @@ from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES, 
 from daskfs.stages.cost import WORD, Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
-from daskfs.store.context import Context
+from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.shards import Piece, ShardWriter, read_pieces, stored_pieces
 from daskfs.store.store import Store
 
@@ -226,7 +226,7 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     sizes = components.sizes()
     n_components, largest = int(np.count_nonzero(sizes)), int(sizes.max())
     if name in TARGET_NAMES:
-        degree = degree[_counted_labeled(context)]
+        degree = degree[context.labeled_rows()]
         n_components -= n_samples - degree.size
     degrees = _Histogram(degree.size, float(degree.min()), float(degree.max()))
     for rows in row_blocks(degree.size, block_rows(n_samples)):
@@ -255,12 +255,6 @@ def _lengths(store: Store, name: str, k: int) -> tuple[int, float, float]:
         facts = store.open(layout.EDGE_PARTS.format(name, k))[...][:, [0, 2, 3]]
     n_edges, shortest, longest = facts.T
     return int(n_edges.sum()), float(shortest.min(initial=np.inf)), float(longest.max(initial=-np.inf))
-
-
-def _counted_labeled(context: Context) -> np.ndarray:
-    labels = context.counted_labels()
-    assert labels is not None
-    return labels.is_labeled
 
 
 class _Histogram:
@@ -398,7 +392,7 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
     n_meant = degrees.size
     if weighting.connects != "all":
-        meant = _counted_labeled(context)[own] == (weighting.connects == "labeled")
+        meant = context.counted_rows(own)[0].is_labeled == (weighting.connects == "labeled")
         n_meant, isolated = int(np.count_nonzero(meant)), isolated & meant
     store.open(layout.DEGREES.format(weighting.key))[own] = degrees
     volumes = [float(degrees[block].sum()) for block in row_blocks(degrees.size, block_rows(n_samples))]
@@ -498,11 +492,7 @@ class EdgeWeights:
 
     def __init__(self, context: Context, weightings: Sequence[Weighting]) -> None:
         self.rows = context.weights()
-        self._is_labeled: np.ndarray | None = None
-        if any(w.labeled_factor != 1 for w in weightings):
-            labels = context.labels()
-            assert labels is not None
-            self._is_labeled = labels.is_labeled
+        self._is_labeled = context.labeled_rows() if any(w.labeled_factor != 1 for w in weightings) else None
 
     def __call__(
         self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
@@ -636,14 +626,14 @@ def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost, *,
         Array("lower nodes of the same components, and sizes", (2, n_samples), _index(n_samples)),
         *streamed,
         Array("nodes that are joined, their roots, and the graph of these", (16, min(EDGES_AT_ONCE, n_edges)), "int64"),
-        *(_labels(n_samples) if by_label else ()),
+        *(_labeled(n_samples) if by_label else ()),
     )
 
 
-def _labels(n_samples: int) -> Cost:
+def _labeled(n_samples: int) -> Cost:
     return (
-        Array("labels, and their copy where some rows do not count", (2, n_samples)),
-        Array("which of them are known, and wanted", (4, n_samples), "bool"),
+        Array("marks of the labeled rows", (n_samples,), "bool"),
+        Array("labels of some rows, their weights, and labels of those that count", (4, LABEL_CHUNK_ROWS)),
     )
 
 
@@ -654,11 +644,12 @@ def goes_by_labels(weighting: Weighting) -> bool:
 
 def weights_cost(n_samples: int, n_rows: int, weighting: Weighting, streamed: Cost, process: Cost) -> Cost:
     """Return the memory cost of a "weights" unit of `n_rows` rows, with blocks of edges that cost `streamed`."""
+    own = Array("labels of the unit's rows, and of those that count", (3, n_rows))
     return (
         *process,
         Array("degrees, sums of a block, and weights of self-loops", (3, n_rows)),
         *streamed,
-        *(_labels(n_samples) if goes_by_labels(weighting) else ()),
+        *((*_labeled(n_samples), own) if goes_by_labels(weighting) else ()),
     )
 
 

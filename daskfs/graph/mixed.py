@@ -31,8 +31,8 @@ from daskfs.graph.target import (
     counted_target,
     create_list_arrays,
     listed_by_target,
+    sorted_cost,
     sorted_targets,
-    targets_cost,
     unit_blocks,
 )
 from daskfs.kernels.neighbors.targets import SortedTargets, first_by_length
@@ -144,7 +144,9 @@ def mixed_cost(n_samples: int, k: int, width: int, process: Cost) -> Cost:
     block = largest_block(n_samples)
     n_merged = min(MIXED_ENTRIES, block * (width + 4 * k))
     return (
-        *targets_cost(n_samples, k, process),
+        *sorted_cost(n_samples, n_samples, k, process),
+        Array("labels, their copy where some rows do not count, and which are known", (3, n_samples)),
+        *lists_cost("lists by target of a block, as found and in order", 3, block, k, n_samples),
         *lists_cost("lists over X of a block, as stored and read", 3, block, width, n_samples),
         Array("candidates that are merged, as found, side by side and in order", (8, n_merged), "int64"),
         Array("targets and lengths of these", (8, n_merged)),

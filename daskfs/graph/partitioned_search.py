@@ -20,7 +20,7 @@ of 3 k candidates per row.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -88,7 +88,7 @@ from daskfs.storage import free_bytes, used_bytes
 from daskfs.store import layout
 from daskfs.store.arrays import encode
 from daskfs.store.context import Context
-from daskfs.store.shards import Piece, ShardWriter, StoredPiece, read_pieces, stored_pieces
+from daskfs.store.shards import Piece, ShardWriter, read_columns, read_pieces, stored_pieces
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, sample_rows
 
@@ -373,7 +373,7 @@ class _Runs:
         self._store, self._shape = store, tiles.shape
         units = range(plan.assign_units(tiles.shape))
         self._pieces = stored_pieces(store, (layout.SPILL_ROWS.format(spec.name, unit) for unit in units), group)
-        member, cell, self._length = _columns(store, self._pieces, {"member": "i8", "cell": "i4", "length": "i8"})
+        member, cell, self._length = read_columns(store, self._pieces, {"member": "i8", "cell": "i4", "length": "i8"})
         self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
         self._member = np.repeat(np.arange(member.size), member & 127)
         self._cell = cell
@@ -458,15 +458,6 @@ class _Runs:
         return chosen
 
 
-def _columns(store: Store, pieces: Iterable[StoredPiece], dtypes: Mapping[str, str]) -> list[np.ndarray]:
-    """Return columns of pieces as a whole; those without pieces are empty, of the given dtype."""
-    found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
-    wanted = [piece for piece in pieces if piece.column in found]
-    for piece, values in zip(wanted, read_pieces(store, wanted), strict=True):
-        found[piece.column].append(values)
-    return [np.concatenate(found.pop(name) or [np.empty(0, dtype)]) for name, dtype in dtypes.items()]
-
-
 def _listed(
     plan: Partitioning, n_samples: int, k: int, rows: np.ndarray, lists: tuple[np.ndarray, np.ndarray]
 ) -> Iterator[Piece]:
@@ -495,7 +486,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     n_short = 0
     lists = (layout.SPILL_LISTS.format(spec.name, group) for group in range(plan.n_groups))
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
-    rows, indices, distances = _columns(store, stored_pieces(store, lists, unit), dtypes)
+    rows, indices, distances = read_columns(store, stored_pieces(store, lists, unit), dtypes)
     order = np.argsort(rows, kind="stable")
     for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
         here = slice(wanted.start + block.start, wanted.start + block.stop)

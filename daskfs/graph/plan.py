@@ -34,7 +34,7 @@ from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STA
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost
 from daskfs.graph.spec import TARGET_NAMES, Engine, GraphSpec, Lists, TargetGraph, Weighting
-from daskfs.graph.target import TARGETS_STAGE, blocks_per_unit
+from daskfs.graph.target import TARGETS_MERGE_STAGE, TARGETS_STAGE, blocks_per_unit, merged_blocks, n_ranges
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import MAX_PROBES
 from daskfs.kernels.statistics.streaming_median import MEDIAN_PASSES
@@ -112,18 +112,44 @@ def plan_lists(
     """
     if isinstance(lists, GraphSpec):
         return plan_graph(shape, lists, k, memory_limit, pairwise=pairwise)
+    if isinstance(lists, TargetGraph):
+        return _plan_by_target(shape.n_samples, lists, k)
     n, per_unit = shape.n_samples, blocks_per_unit(shape.n_samples)
     n_units = -(-n // (per_unit * block_rows(n)))
     parameters = {"lists": asdict(lists), "k": k, "blocks_per_unit": per_unit}
     traffic = {"bytes_read": n_units * WORD * n, "bytes_written": _entry_bytes(n) * n * k}
-    if isinstance(lists, TargetGraph):
-        cost = TARGETS_STAGE.cost(n, k, (PROCESS,))
-        return [Stage.of(TARGETS_STAGE, f"targets-{lists.name}", n_units, parameters, cost, **traffic)]
     width = (widths or {}).get(lists.base.name) or lists.n_candidates(n, k)
     parameters["n_candidates"] = min(lists.n_candidates(n, k), width)
     traffic["bytes_read"] += _stored_rows(n) * width * _entry_bytes(n)
     cost = MIXED_STAGE.cost(n, k, width, (PROCESS,))
     return [Stage.of(MIXED_STAGE, lists.name, n_units, parameters, cost, **traffic)]
+
+
+def _plan_by_target(n_samples: int, lists: TargetGraph, k: int) -> list[Stage]:
+    n_units, blocks = n_ranges(n_samples), merged_blocks(n_samples, k)
+    parameters = {"lists": asdict(lists), "k": k, "n_ranges": n_units, "blocks_per_unit": blocks}
+    listed = n_samples * (k * _entry_bytes(n_samples) + WORD)
+    merge = Stage.of(
+        TARGETS_MERGE_STAGE,
+        f"targets-merge-{lists.name}",
+        -(-n_samples // (blocks * block_rows(n_samples))),
+        parameters,
+        TARGETS_MERGE_STAGE.cost(n_samples, k, (PROCESS,)),
+        bytes_read=listed,
+        bytes_written=n_samples * k * _entry_bytes(n_samples),
+        clears=layout.SPILL.format(lists.name),
+    )
+    find = Stage.of(
+        TARGETS_STAGE,
+        f"targets-{lists.name}",
+        n_units,
+        parameters,
+        TARGETS_STAGE.cost(n_samples, k, (PROCESS,)),
+        bytes_read=2 * n_units * 2 * WORD * n_samples,  # labels and weights: where ranges are cut, and their rows
+        bytes_written=listed,
+        needed_until=merge.name,
+    )
+    return [find, merge]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""Stage "targets": neighbor lists by the target alone.
+"""Stages "targets" and "targets-merge": neighbor lists by the target alone.
 
-Every unit sorts all known targets, which takes less than a second for a million of them and less memory than any index
-of rows, and writes the lists of some blocks of rows. Pairs of rows are not stored.
+A unit of "targets" finds the lists of the rows in a range of targets, which it sorts together with the few rows beside
+the range that may be nearest to them. A unit of "targets-merge" collects the lists of some blocks of rows. Pairs of
+rows are not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,37 @@ from daskfs.errors import InputError
 from daskfs.graph.partition import block_rows, largest_block, lists_cost
 from daskfs.graph.spec import TargetGraph
 from daskfs.kernels.blocks import index_dtype
-from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, SortedTargets
+from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, Place, SortedTargets, Spread, TargetRange
 from daskfs.kernels.statistics.moments import row_blocks
-from daskfs.stages.cost import Array, Cost
+from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
-from daskfs.store.context import Context
+from daskfs.store.context import LABEL_CHUNK_ROWS, Context
+from daskfs.store.shards import Piece, ShardWriter, read_columns, stored_pieces
 from daskfs.store.store import Store
 
 TARGET_UNITS = 8
-"""Maximum number of units of one stage, since each of them sorts all targets."""
+"""Maximum number of units, each of which reads all labels, unless they would sort more than `RANGE_ROWS`."""
 UNIT_ROWS = 2**16
 """Minimum rows of a unit that are worth its sort."""
+RANGE_ROWS = 2**26
+"""Rows of a range of targets, at most."""
+UNEVEN = 1.25
+"""Rows of the largest range, relative to the mean."""
+SAMPLED_ROWS = 2**16
+"""Rows, with or without label, whose targets cut the ranges."""
+MERGED_ENTRIES = 2**23
+"""List entries of a "targets-merge" unit."""
+
+
+def n_ranges(n_samples: int) -> int:
+    """Return the number of ranges of targets."""
+    return max(1, min(TARGET_UNITS, n_samples // UNIT_ROWS), -(-n_samples // RANGE_ROWS))
+
+
+def merged_blocks(n_samples: int, k: int) -> int:
+    """Return the number of blocks of rows whose lists one unit collects."""
+    return max(1, MERGED_ENTRIES // (k * block_rows(n_samples)))
 
 
 def blocks_per_unit(n_samples: int) -> int:
@@ -56,16 +76,75 @@ def create_target_lists(context: Context, parameters: Mapping[str, Any]) -> None
 
 
 def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the lists of one unit's rows; those of unlabeled rows are empty."""
+    """Find the lists of the labeled rows in one range of targets."""
     lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
-    store, n_samples = context.store, context.tiles.shape.n_samples
-    target = counted_target(context)
-    by_target = sorted_targets(target, context.weights(), standardize=lists.standardize)
-    for rows in unit_blocks(n_samples, int(parameters["blocks_per_unit"]), unit):
-        indices, lengths = listed_by_target(by_target, target, rows, k)
-        store.open(layout.KNN_INDICES.format(lists.name))[rows] = indices
-        store.open(layout.KNN_DISTANCES.format(lists.name))[rows] = lengths
-    return {"n_labeled": int(by_target.values.size)}
+    n_samples = context.tiles.shape.n_samples
+    n_labeled, scale, cuts = _facts(context, lists, int(parameters["n_ranges"]))
+    found = TargetRange(cuts[unit], cuts[unit + 1], k)
+    for values, rows, _ in _known(context):
+        found.add(values, rows)
+    own, numbers, by_target = found.sorted(scale)
+    size = int(parameters["blocks_per_unit"]) * block_rows(n_samples)
+
+    def pieces() -> Iterator[Piece]:
+        for segment, rows in enumerate(row_blocks(n_samples, size)):
+            part = slice(*np.searchsorted(numbers, [rows.start, rows.stop]))
+            indices, distances = by_target.nearest(own[part], numbers[part], k)
+            yield segment, "row", numbers[part]
+            yield segment, "indices", indices.astype(index_dtype(n_samples))
+            yield segment, "distances", distances
+
+    shards = ShardWriter(context.store, layout.SPILL_LISTS.format(lists.name, unit))
+    shards.write(pieces())
+    shards.close()
+    return {"n_labeled": n_labeled}
+
+
+def _known(context: Context) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """Yield targets, numbers and weights of the labeled rows that count, a chunk of rows at a time."""
+    for rows in row_blocks(context.tiles.shape.n_samples, LABEL_CHUNK_ROWS):
+        labels, weights = context.counted_rows(rows)
+        known = np.flatnonzero(labels.is_labeled)
+        values = np.asarray(labels.values[known], np.float64)
+        yield values, known + rows.start, None if weights is None else weights[known]
+
+
+def _facts(context: Context, lists: TargetGraph, n_parts: int) -> tuple[int, float, list[Place]]:
+    """Return the number of labeled rows, the scale of differences, and the first place of each range and the end."""
+    n_samples = context.tiles.shape.n_samples
+    step, spread, n_labeled, low, high = max(1, n_samples // SAMPLED_ROWS), Spread(), 0, np.inf, -np.inf
+    sampled: list[tuple[np.ndarray, np.ndarray]] = []
+    for values, rows, weights in _known(context):
+        n_labeled += values.size
+        low, high = min(low, values.min(initial=np.inf)), max(high, values.max(initial=-np.inf))
+        spread.add(values, weights)
+        drawn = rows % step == 0
+        sampled.append((values[drawn], rows[drawn]))
+    scale = spread.deviation if lists.standardize else 1.0
+    check_targets(n_labeled, n_samples, low, high, scale)
+    places = sorted(pair for part in sampled for pair in zip(*map(np.ndarray.tolist, part), strict=True))
+    inner = [places[i * len(places) // n_parts] for i in range(1, n_parts)] if places else []
+    return n_labeled, scale, [(-np.inf, 0), *inner, *[(np.inf, 0)] * (n_parts - len(inner))]
+
+
+def collect_target_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the lists of one unit's rows; those of unlabeled rows are empty."""
+    lists, k, store = TargetGraph(**parameters["lists"]), int(parameters["k"]), context.store
+    n_samples, size = context.tiles.shape.n_samples, block_rows(context.tiles.shape.n_samples)
+    blocks = int(parameters["blocks_per_unit"])
+    first, stop = unit * blocks * size, min((unit + 1) * blocks * size, n_samples)
+    found = [layout.SPILL_LISTS.format(lists.name, i) for i in range(int(parameters["n_ranges"]))]
+    dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
+    rows, indices, distances = read_columns(store, stored_pieces(store, found, unit), dtypes)
+    indices, distances = indices.reshape(-1, k), distances.reshape(-1, k)  # of no rows if none is labeled
+    order = np.argsort(rows)
+    for block in row_blocks(stop - first, size):
+        here = slice(first + block.start, first + block.stop)
+        own = order[slice(*np.searchsorted(rows, [here.start, here.stop], sorter=order))]
+        listed = np.full((here.stop - here.start, k), -1, indices.dtype), np.full((here.stop - here.start, k), np.inf)
+        listed[0][rows[own] - here.start], listed[1][rows[own] - here.start] = indices[own], distances[own]
+        store.open(layout.KNN_INDICES.format(lists.name))[here] = listed[0]
+        store.open(layout.KNN_DISTANCES.format(lists.name))[here] = listed[1]
 
 
 def counted_target(context: Context) -> np.ndarray:
@@ -78,23 +157,28 @@ def counted_target(context: Context) -> np.ndarray:
 def sorted_targets(target: np.ndarray, weights: np.ndarray | None, *, standardize: bool) -> SortedTargets:
     """Sort the known of all targets; `target` and `weights` have shape (n_samples,), float64, with NaN for unknown.
 
-    :class:`InputError` if fewer than two are known, all are equal, or their scale is not finite and positive.
+    Raises as :func:`check_targets` does.
     """
     by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=standardize)
     known = by_target.values
-    if known.size < 2:
-        msg = f"neighbors by target need two labeled rows, and there are {known.size} of {target.size}."
+    check_targets(known.size, target.size, known.min(initial=np.inf), known.max(initial=-np.inf), by_target.scale)
+    return by_target
+
+
+def check_targets(n_labeled: int, n_samples: int, low: float, high: float, scale: float) -> None:
+    """Raise :class:`InputError` for fewer than two known targets, equal ones, and a scale not finite and positive."""
+    if n_labeled < 2:
+        msg = f"neighbors by target need two labeled rows, and there are {n_labeled} of {n_samples}."
         raise InputError(msg)
-    if known[0] == known[-1]:
-        msg = f"neighbors by target need targets that differ, and all {known.size} labeled rows have {known[0]:g}."
+    if low == high:
+        msg = f"neighbors by target need targets that differ, and all {n_labeled} labeled rows have {low:g}."
         raise InputError(msg)
-    if not 0 < by_target.scale < np.inf:
+    if not 0 < scale < np.inf:
         msg = (
-            f"targets from {known[0]:g} to {known[-1]:g} have no standard deviation in float64: rescale them, or leave "
-            "them as they are with standardize_y false."
+            f"targets from {low:g} to {high:g} have no standard deviation in float64: rescale them, or leave them as "
+            "they are with standardize_y false."
         )
         raise InputError(msg)
-    return by_target
 
 
 def listed_by_target(
@@ -111,27 +195,43 @@ def listed_by_target(
     return indices, lengths
 
 
-def targets_cost(n_samples: int, k: int, process: Cost) -> Cost:
-    """Return the memory cost of a "targets" unit: labels, sorted targets, and a block of lists."""
-    block = largest_block(n_samples)
-    n_compared = min(COMPARED_ENTRIES, 4 * k * block)
+def sorted_cost(n_samples: int, n_sorted: int, k: int, process: Cost) -> Cost:
+    """Return the memory cost of sorting some rows by target, and of finding the nearest of a block of rows."""
+    n_compared = min(COMPARED_ENTRIES, 4 * k * largest_block(n_samples))
     return (
         *process,
-        Array("labels, their copy where some rows do not count, and which are known", (3, n_samples)),
-        Array("targets, in order, and negated", (3, n_samples)),
-        Array("labeled rows, in order from both ends, and what the sort holds", (4, n_samples), "int64"),
+        Array("targets, in order, and negated", (3, n_sorted)),
+        Array("labeled rows, in order from both ends, and what the sort holds", (4, n_sorted), "int64"),
         Array("candidates by target, their places and order", (4, n_compared), "int64"),
         Array("lengths of these, and in order", (4, n_compared)),
-        *lists_cost("lists of a block, as found and in order", 3, block, k, n_samples),
     )
 
 
-TARGETS_STAGE = StageKind(
-    "targets",
-    __name__,
-    find_target_neighbors,
-    targets_cost,
-    arrays=create_target_lists,
-    reads_weights=True,
-    finds_lists=True,
+def targets_cost(n_samples: int, k: int, process: Cost) -> Cost:
+    """Return the memory cost of a "targets" unit: a range of targets, and the lists of some of its rows."""
+    n_own = min(n_samples, int(UNEVEN * n_samples / n_ranges(n_samples)) + LABEL_CHUNK_ROWS)
+    n_listed = min(n_own, merged_blocks(n_samples, k) * block_rows(n_samples))
+    return (
+        *sorted_cost(n_samples, n_own, k, process),
+        Array("targets and rows of a range, as they come, together, and with those beside", (6, n_own)),
+        Array("targets of some rows, and marks of those in the range", (10, min(n_samples, LABEL_CHUNK_ROWS))),
+        Objects("targets that cut the ranges", min(n_samples, 2 * SAMPLED_ROWS), 200),
+        *lists_cost("lists of some rows, as found and as stored", 3, n_listed, k, n_samples),
+    )
+
+
+def collecting_cost(n_samples: int, k: int, process: Cost) -> Cost:
+    """Return the memory cost of a "targets-merge" unit."""
+    n_rows, block = min(n_samples, merged_blocks(n_samples, k) * block_rows(n_samples)), largest_block(n_samples)
+    return (
+        *process,
+        *lists_cost("lists of the unit's rows, piece by piece and as one", 2, n_rows, k, n_samples),
+        Array("their rows, and the order of these", (3, n_rows), "int64"),
+        *lists_cost("lists of a block, and in order", 2, block, k, n_samples),
+    )
+
+
+TARGETS_STAGE = StageKind("targets", __name__, find_target_neighbors, targets_cost, finds_lists=True)
+TARGETS_MERGE_STAGE = StageKind(
+    "targets-merge", __name__, collect_target_lists, collecting_cost, arrays=create_target_lists
 )

@@ -124,6 +124,13 @@ class Context:
         labels = self.labels()
         return None if labels is None else labels.counted(self.weights())
 
+    def labeled_rows(self) -> np.ndarray:
+        """Return a mask of the labeled rows, shape (n_samples,); a row of weight 0 is unlabeled here."""
+        marks = np.empty(self.tiles.shape.n_samples, bool)
+        for rows in row_blocks(marks.size, LABEL_CHUNK_ROWS):
+            marks[rows] = self.counted_rows(rows)[0].is_labeled
+        return marks
+
     def classes(self) -> tuple[str, ...]:
         """Return the class names, empty if labels are not classes, without reading labels."""
         given = self.store.read_json(layout.LABELS_JSON)

@@ -158,6 +158,15 @@ def read_pieces(store: Store, pieces: Iterable[StoredPiece]) -> Iterator[np.ndar
             yield values
 
 
+def read_columns(store: Store, pieces: Iterable[StoredPiece], dtypes: Mapping[str, str]) -> list[np.ndarray]:
+    """Return columns of pieces as a whole; those without pieces are empty, of the given dtype."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
+    wanted = [piece for piece in pieces if piece.column in found]
+    for piece, values in zip(wanted, read_pieces(store, wanted), strict=True):
+        found[piece.column].append(values)
+    return [np.concatenate(found.pop(name) or [np.empty(0, dtype)]) for name, dtype in dtypes.items()]
+
+
 def _runs(pieces: Iterable[StoredPiece]) -> Iterator[list[StoredPiece]]:
     """Yield pieces that are read at once."""
     run: list[StoredPiece] = []

@@ -91,7 +91,7 @@ def test_rows_that_are_not_open_have_the_nearest_of_all() -> None:
     rng = np.random.default_rng(3)
     X = np.concatenate([rng.normal(size=(60, 3)) * 1e-3, rng.normal(size=(500, 3))])
     y = np.full(560, np.nan)
-    y[:60], y[60:100] = np.linspace(-1, 1, 60) * 5, rng.normal(size=40)
+    y[:60], y[60:100] = rng.uniform(-5, 5, 60), rng.normal(size=40)
     lists = MixedGraph(GraphSpec())
     store = built(X, y, lists, 8, n_candidates=25)
     indices, lengths = lists_in(store, lists)

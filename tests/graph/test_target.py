@@ -18,12 +18,13 @@ from daskfs.graph.edges import weight_summary
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_lists, plan_weights
 from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
-from daskfs.graph.target import blocks_per_unit, find_target_neighbors, unit_blocks
+from daskfs.graph.target import blocks_per_unit, unit_blocks
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.neighbors.targets import SortedTargets, Spread
 from daskfs.plan.inline import memory_context, run_all
 from daskfs.stages.cost import PROCESS
 from daskfs.stages.limits import check_memory
-from daskfs.stages.units import create_arrays
+from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -40,13 +41,14 @@ def context_of(y: np.ndarray) -> Context:
 
 def written(context: Context, lists: TargetGraph, k: int) -> tuple[Any, Any, int]:
     """Return lists, and how many units wrote them, the last one first."""
-    (stage,) = plan_lists(context.tiles.shape, lists, k)
-    create_arrays(context, [stage])
-    for unit in reversed(range(stage.n_units)):
-        find_target_neighbors(context, stage.parameters, unit)
+    stages = find, _ = plan_lists(context.tiles.shape, lists, k)
+    create_arrays(context, stages)
+    for stage in stages:
+        for unit in reversed(range(stage.n_units)):
+            run_unit(context, stage, unit)
     store = context.store
     name = lists.name
-    return store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name)), stage.n_units
+    return store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name)), find.n_units
 
 
 def partly(n: int, share: float = 0.5) -> np.ndarray:
@@ -65,19 +67,36 @@ def test_lists_of_labeled_rows_and_of_no_others(standardize: bool) -> None:
     assert (indices[np.isnan(y)] == -1).all()
 
 
-def test_units_write_what_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    y = partly(9000)
-    *whole, n_units = written(context_of(y), TargetGraph(), 3)
-    assert n_units == 1
-    monkeypatch.setattr(target, "UNIT_ROWS", 1)
-    *parts, n_units = written(context_of(y), TargetGraph(), 3)
-    assert n_units == 3
-    np.testing.assert_array_equal(parts[0], whole[0])
-    np.testing.assert_array_equal(parts[1], whole[1])
+@given(st.data())
+def test_ranges_of_targets_do_not_show(data: st.DataObject) -> None:
+    """However many rows share a target, and wherever ranges and units are cut."""
+    n, k = data.draw(st.integers(2, 60)), data.draw(st.integers(1, 6))
+    n_values = data.draw(st.sampled_from([2, 3, 10, 1000]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    y = np.where(rng.random(n) < data.draw(st.sampled_from([0.4, 1.0])), rng.integers(0, n_values, n) / 4, np.nan)
+    y[:2] = 0.0, 1.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "RANGE_ROWS", data.draw(st.integers(1, n)))
+        patch.setattr(target, "MERGED_ENTRIES", 1)
+        patch.setattr(target, "SAMPLED_ROWS", data.draw(st.integers(1, n)))
+        patch.setattr(target, "LABEL_CHUNK_ROWS", data.draw(st.integers(1, n)))
+        for name in ("daskfs.graph.target.block_rows", "daskfs.graph.plan.block_rows"):
+            patch.setattr(name, lambda _: 16)
+        indices, distances, n_units = written(context_of(y), TargetGraph(), k)
+    assert n_units == -(-n // target.RANGE_ROWS) or n < target.RANGE_ROWS
+    expected = SortedTargets.of(y, np.dtype(np.int64), standardize=True)
+    known = np.flatnonzero(~np.isnan(y))
+    nearest_known, lengths = expected.nearest(y[known], known, k)
+    np.testing.assert_array_equal(indices[known], nearest_known)
+    np.testing.assert_allclose(distances[known], lengths, rtol=1e-13)
+    unlabeled = np.isnan(y)
+    assert (indices[unlabeled] == -1).all()
+    assert np.isinf(distances[unlabeled]).all()
 
 
 @given(st.integers(1, 10**9))
 def test_units_cover_the_rows_and_are_few(n_samples: int) -> None:
+    """Of stages that sort all targets."""
     per_unit = blocks_per_unit(n_samples)
     n_units = -(-n_samples // (per_unit * block_rows(n_samples)))
     assert n_units <= target.TARGET_UNITS
@@ -85,6 +104,15 @@ def test_units_cover_the_rows_and_are_few(n_samples: int) -> None:
     assert blocks[-1].stop == n_samples
     assert blocks[0].start == (n_units - 1) * per_unit * block_rows(n_samples)
     assert all(block.start % block_rows(n_samples) == 0 for block in blocks)
+
+
+def test_weighted_deviation_of_a_stream_is_that_of_all() -> None:
+    rng = np.random.default_rng(0)
+    values, weights = rng.normal(1e6, 1, 999), rng.integers(1, 4, 999).astype(float)
+    spread = Spread()
+    for part in np.array_split(np.arange(999), 7):
+        spread.add(values[part], weights[part])
+    assert spread.deviation == pytest.approx(np.std(np.repeat(values, weights.astype(int))), rel=1e-9)
 
 
 @each(
@@ -127,8 +155,8 @@ def test_names_that_stand_for_lists_by_target() -> None:
     assert TargetGraph(True).name != TargetGraph(False).name
 
 
-def test_a_hundred_million_labeled_rows_fit_a_worker() -> None:
-    limit, n = 16 * GiB, 10**8
+@each(("n", "limit"), [(10**8, 16 * GiB), (10**9, 32 * GiB)])
+def test_many_labeled_rows_fit_a_worker(n: int, limit: int) -> None:
     shape = plan_shape(n, 100, "float32", None, limit)
     method = make_method("SupervisedLaplacianScore", {})
     ((lists, k),) = method.parameters.lists(n).values()
@@ -138,8 +166,7 @@ def test_a_hundred_million_labeled_rows_fit_a_worker() -> None:
     columns = slab_columns(shape, limit, scaled=False)
     stages.append(plan_scores(shape, [method_to_json(method)], weightings, columns, (PROCESS,), scaled=False))
     check_memory(stages, limit)
-    assert stages[0].n_units == 8
-    assert stages[0].bytes_written == n * 5 * 12
+    assert (stages[0].n_units, stages[1].bytes_written) == (max(8, n // 2**26 + 1), n * 5 * 12)
 
 
 def test_planned_bytes_grow_with_the_rows() -> None:

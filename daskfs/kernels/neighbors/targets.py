@@ -49,17 +49,19 @@ class SortedTargets:
         standardize
             Whether to measure differences in standard deviations of the known targets.
         """
-        rows = np.flatnonzero(~np.isnan(target))
-        values = target[rows]
+        rows = np.flatnonzero(~np.isnan(target)).astype(dtype)
+        spread = Spread()
+        if standardize:
+            spread.add(target[rows], None if weights is None else weights[rows])
+        return cls.of_rows(target[rows], rows, spread.deviation if standardize else 1.0)
+
+    @classmethod
+    def of_rows(cls, values: np.ndarray, rows: np.ndarray, scale: float) -> SortedTargets:
+        """Sort known targets, shape (n_labeled,), float64, of some rows, whose numbers are ascending."""
         order = np.argsort(values, kind="stable")
-        values = values[order]
-        ascending = rows[order].astype(dtype)
-        del rows, order
-        own = None if weights is None else weights[ascending]
-        descending = ascending[np.argsort(-values, kind="stable")]
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for a scale that is not finite
-            scale = _deviation(values, own) if standardize and values.size else 1.0
-        return cls(values, ascending, descending, scale)
+        values, ascending = values[order], rows[order]
+        del order
+        return cls(values, ascending, ascending[np.argsort(-values, kind="stable")], scale)
 
     def nearest(self, target: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the k nearest rows of some rows whose target is known.
@@ -111,10 +113,95 @@ class SortedTargets:
         return np.where(place < self.values.size, difference / self.scale, np.inf)
 
 
-def _deviation(values: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the population standard deviation, weighted if there are weights."""
-    mean = np.average(values, weights=weights)
-    return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
+class Spread:
+    """Mean and population standard deviation of a stream of values, weighted if there are weights."""
+
+    def __init__(self) -> None:
+        self._weight = self._mean = self._squares = 0.0
+
+    def add(self, values: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Add values, shape (n_values,), float64, and their weights."""
+        if not values.size:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for a deviation that is not finite
+            weight = float(values.size if weights is None else weights.sum())
+            mean = np.average(values, weights=weights)
+            squares = np.sum((values - mean) ** 2 if weights is None else weights * (values - mean) ** 2)
+            apart, total = mean - self._mean, self._weight + weight
+            self._squares += float(squares + apart**2 * self._weight * weight / total)
+            self._mean += float(apart * weight / total)
+        self._weight = total
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation; 1 for no values."""
+        return float(np.sqrt(self._squares / self._weight)) if self._weight else 1.0
+
+
+Place = tuple[float, int]
+"""Target and number of a row."""
+
+
+class TargetRange:
+    """Known targets of a range, and those of other rows that may be among the nearest to them.
+
+    Parameters
+    ----------
+    start, stop
+        First row of the range in the order of targets, in which equal ones are ordered by row number, and the first one
+        behind it.
+    k
+        Number of neighbors, the row itself excluded.
+    """
+
+    def __init__(self, start: Place, stop: Place, k: int) -> None:
+        self._start, self._stop = start, stop
+        self._own: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0), np.empty(0, np.int64))]
+        self._tied = [_First(k + 1), _First(k + 1)]  # of a run of equal targets only the first can be among the nearest
+        self._beyond = [_First(k), _First(k)]
+
+    def add(self, values: np.ndarray, rows: np.ndarray) -> None:
+        """Add targets, shape (n_rows,), float64, of rows, int64, ascending and higher than those before."""
+        (low, first), (high, end) = self._start, self._stop
+        begun, ended = (
+            (values > low) | ((values == low) & (rows >= first)),
+            (values < high) | ((values == high) & (rows < end)),
+        )
+        own = begun & ended
+        self._own.append((values[own], rows[own]))
+        for held, marked in zip(self._tied, ((values == low) & ~begun, (values == high) & ~ended), strict=True):
+            held.add(values[marked], rows[marked], np.zeros(np.count_nonzero(marked)))
+        below, above = values < low, values > high
+        self._beyond[0].add(values[below], rows[below], -values[below])
+        self._beyond[1].add(values[above], rows[above], values[above])
+
+    def sorted(self, scale: float) -> tuple[np.ndarray, np.ndarray, SortedTargets]:
+        """Return targets and rows of the range, by row number, and the rows among which their nearest are."""
+        values, rows = map(np.concatenate, zip(*self._own, strict=True))
+        beside = [(held.values, held.rows) for held in (*self._tied, *self._beyond)]
+        every, numbers = map(np.concatenate, zip((values, rows), *beside, strict=True))
+        order = np.argsort(numbers)
+        return values, rows, SortedTargets.of_rows(every[order], numbers[order], scale)
+
+
+class _First:
+    """The first `size` rows of a stream by a key, equal ones by row number."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.values, self.keys, self.rows = np.empty(0), np.empty(0), np.empty(0, np.int64)
+
+    def add(self, values: np.ndarray, rows: np.ndarray, keys: np.ndarray) -> None:
+        if self.keys.size == self._size:
+            nearer = keys < self.keys[-1]
+            values, rows, keys = values[nearer], rows[nearer], keys[nearer]
+        if not keys.size:
+            return
+        keys = np.concatenate([self.keys, keys])
+        order = np.argsort(keys, kind="stable")[: self._size]
+        self.keys = keys[order]
+        self.values = np.concatenate([self.values, values])[order]
+        self.rows = np.concatenate([self.rows, rows])[order]
 
 
 def first_by_length(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
