@@ -34,19 +34,19 @@ MOST_FIELDS = 4
 
 
 def slab_columns(
-    shape: Shape, memory_limit: int | None, *, scaled: bool, pairwise: bool = False, tests: tuple[Cost, Cost] = ((), ())
+    shape: Shape, memory_limit: int | None, *, scaled: bool, pairwise: bool = False, own: tuple[Cost, Cost] = ((), ())
 ) -> int:
     """Return the number of columns of a scoring unit: whole tile columns, as many as fit the slab budget.
 
-    `pairwise` means that values may be missing, and rows are picked column by column; `tests` is
-    the memory of tests of columns, for a unit and for a column.
+    `pairwise` means that values may be missing, and rows are picked column by column; `own` is the memory that the
+    methods take, for a unit and for a column.
     """
-    per_column = total(slab_cost(shape, 1, scaled=scaled)) + total(tests[1])
+    per_column = total(slab_cost(shape, 1, scaled=scaled)) + total(own[1])
     copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
     room = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
     room -= total(rows_cost(shape.n_samples, scaled=scaled, pairwise=pairwise))
     room -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
-    room -= total(tests[0])
+    room -= total(own[0])
     fitting = min(slab_budget(memory_limit) // per_column, int(room) // (per_column + copied))
     fitting = max(1, fitting)
     wanted = (

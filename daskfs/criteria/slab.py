@@ -83,8 +83,9 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     """Score the features of one slab with every method."""
     methods = methods_from(parameters["methods"])
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
-    labels = context.counted_labels() if any(m.criterion.needs_labels for m in methods) else None
     weights = context.weights()
+    labels = context.labels() if any(m.criterion.needs_labels for m in methods) else None
+    labels = labels and labels.counted(weights)
     tiles = context.tiles.as_counted()
     panels = cut_panels(tiles, columns.start, columns.stop, labels, weights)
     every = list(dict.fromkeys(need for method in methods for need in method.needs))

@@ -213,9 +213,11 @@ def panel_statistic(
         return class_moments(F, labels.values, len(labels.classes), weights, passes)
     if isinstance(need, NeedDistributions):
         return distribution_statistics([need], F, labels, weights)[need]
-    known = np.flatnonzero(labels.is_labeled)
-    target = labels.values[known].astype(np.float64)
-    return target_moments(F, target, None if weights is None else weights[known], passes, known)
+    target = np.asarray(labels.values, np.float64)
+    if (is_labeled := labels.is_labeled).all():
+        return target_moments(F, target, weights, passes)
+    known = np.flatnonzero(is_labeled)
+    return target_moments(F, target[known], None if weights is None else weights[known], passes, known)
 
 
 def panel_tails(

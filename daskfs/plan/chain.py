@@ -18,7 +18,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
 from daskfs.criteria.row_blocks import weights_cost
 from daskfs.criteria.slab import graph_needs, method_to_json
-from daskfs.criteria.statistics import NeedHalves, NeedInvariants
+from daskfs.criteria.statistics import NeedHalves, NeedInvariants, NeedOfLabels
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
@@ -29,6 +29,7 @@ from daskfs.graph.representation import Representation, plan_representation
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
+from daskfs.kernels.statistics.moments import GROUPED_BYTES
 from daskfs.plan.given import plan_given, plan_streams
 from daskfs.plan.lists import check_pairwise, longest_given, plan_all_lists, searches_cost
 from daskfs.plan.transforms import asked_scalings
@@ -141,7 +142,7 @@ class Chain:
         """Number of columns of a slab."""
         data = self.data
         scaled, pairwise = self.is_scaled, data.is_pairwise
-        return slab_columns(data.shape, self.memory_limit, scaled=scaled, pairwise=pairwise, tests=self._tests_cost(1))
+        return slab_columns(data.shape, self.memory_limit, scaled=scaled, pairwise=pairwise, own=self._own_cost(1))
 
     @property
     def _tests(self) -> list[NeedInvariants]:
@@ -149,14 +150,18 @@ class Chain:
         needs = (need for method in self.all_methods for need in method.needs)
         return list(dict.fromkeys(need for need in needs if isinstance(need, NeedInvariants)))
 
-    def _tests_cost(self, columns: int) -> tuple[Cost, Cost]:
-        """Return the memory of tests on graphs in a unit, and of those of a number of columns."""
+    def _own_cost(self, columns: int) -> tuple[Cost, Cost]:
+        """Return what methods hold in a unit for each row, and for tests on graphs; and for a number of columns."""
+        methods, n_samples = self.all_methods, self.data.shape.n_samples
+        is_grouped = any(isinstance(need, NeedOfLabels) for method in methods for need in method.needs)
+        most = max((method.criterion.row_bytes for method in methods), default=0)
+        of_rows = Objects("labeled rows by class or in order", n_samples, max(most, GROUPED_BYTES * is_grouped))
         if not self._tests:
-            return (), ()
+            return (of_rows,), ()
         n_neighbors = max(need.weighting.n_neighbors if need.weighting else 0 for need in self._tests)
-        is_crossed = any(isinstance(need, NeedHalves) for method in self.all_methods for need in method.needs)
+        is_crossed = any(isinstance(need, NeedHalves) for method in methods for need in method.needs)
         of_columns = halves_of_slab(self.data.shape, columns) if is_crossed else ()
-        return permuted_cost(self.data.shape.n_samples, n_neighbors), of_columns
+        return (of_rows, *permuted_cost(n_samples, n_neighbors)), of_columns
 
     @property
     def scored(self) -> Sequence[Method]:
@@ -215,17 +220,16 @@ class Chain:
                 stages += plan_edges(shape.n_samples, name, k, process, self.lists[name][1])
         streaming = plan_weights(shape.n_samples, weightings, process)
         streaming += plan_invariants(self._tests, shape.n_samples, self.data.n_classes, process)
-        row_sums = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
         slabs = plan_scores(
             shape,
             [method_to_json(method) for method in methods],
             weightings,
             self.columns,
-            (*process, row_sums),
+            process,
             scaled=self.is_scaled,
             pairwise=self.data.is_pairwise,
         )
-        of_unit, of_columns = self._tests_cost(self.columns)
+        of_unit, of_columns = self._own_cost(self.columns)
         slabs = slabs.with_more(*of_unit, *of_columns)
         n_fields = sum(len(method.fields) for method in methods)
         read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)

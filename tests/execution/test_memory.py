@@ -238,6 +238,19 @@ def test_measured_peak_with_weights_of_rows(tmp_path: Path) -> None:
     measured(tmp_path, WEIGHTED, data=with_weights(tmp_path, WEIGHTED.source, np.arange(2_000_000) % 4 / 3))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("method", BY_COLUMNS[:2])
+def test_measured_peak_of_a_slab_of_one_column(tmp_path: Path, method: str, weighted: bool) -> None:
+    """What a criterion takes for each row is more than the values."""
+    n_samples = 8_000_000
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(n_samples, 1)).astype(np.float32))
+    np.save(tmp_path / "y.npy", np.arange(n_samples) % 3)
+    data = {"source": str(tmp_path / "X.npy"), "labels": str(tmp_path / "y.npy")}
+    if weighted:
+        data |= with_weights(tmp_path, data["source"], np.arange(n_samples) % 4 / 3)
+    measured(tmp_path, Case(data["source"], (method,), of=("score",), bytes_too=True, data=data))
+
+
 @pytest.mark.parametrize("key", ["groups", "times", "row_names"])
 def test_measured_peak_with_text_columns(tmp_path: Path, key: str) -> None:
     """Groups that four rows each share, times of which each is another, and names of rows as long as they can be."""

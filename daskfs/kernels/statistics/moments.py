@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.kernels.panel.backend import PLAIN, Passes
 from daskfs.kernels.panel.numpy import column_sums as column_sums
 from daskfs.kernels.panel.numpy import weighted_column_sums as weighted_column_sums
@@ -330,6 +330,10 @@ class ClassMoments:
     m2: np.ndarray
 
 
+GROUPED_BYTES = 28
+"""Bytes for each row while rows are put in the order of their classes, or those with a target are collected."""
+
+
 def class_moments(
     F: np.ndarray, codes: np.ndarray, n_classes: int, weights: np.ndarray | None = None, passes: Passes = PLAIN
 ) -> ClassMoments:
@@ -348,10 +352,12 @@ def class_moments(
     passes
         Backend of the sums.
     """
-    known = np.flatnonzero(codes >= 0)
-    order = known[np.argsort(codes[known], kind="stable")]
-    stops = np.cumsum(np.bincount(codes[known], minlength=n_classes))
-    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
+    known = np.flatnonzero(codes >= 0).astype(index_dtype(codes.size))  # in half of the memory
+    own = codes[known]
+    counts = np.bincount(own, None if weights is None else weights[known], minlength=n_classes)
+    stops = np.cumsum(np.bincount(own, minlength=n_classes))
+    order = known[np.argsort(own, kind="stable")]
+    del known, own
     means = np.empty((n_classes, F.shape[1]))
     m2 = np.empty((n_classes, F.shape[1]))
     for code in range(n_classes):
@@ -399,13 +405,11 @@ def target_moments(
         Row numbers: moments of ``F[rows]``, with target and weights of these.
     """
     moments = column_moments(F, weights, passes, rows)
-    if weights is None:
-        centered = target - target.mean()
-        products, target_m2 = centered, float(np.sum(centered * centered))
-    else:
-        centered = target - np.average(target, weights=weights)
-        products, target_m2 = weights * centered, float(np.sum(weights * centered * centered))
-    comoment = np.zeros(F.shape[1])
+    mean = np.average(target, weights=weights)
+    comoment, target_m2 = np.zeros(F.shape[1]), 0.0
     for part, block in _blocks(F, rows):
-        comoment += passes.deviation_sums(block, moments.mean, products[None, part])[0][0]
+        centered = target[part] - mean
+        products = centered if weights is None else weights[part] * centered
+        target_m2 += float(np.sum(products * centered))
+        comoment += passes.deviation_sums(block, moments.mean, products[None])[0][0]
     return TargetMoments(float(moments.count), moments.m2, target_m2, comoment, moments.is_constant)
