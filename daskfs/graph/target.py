@@ -16,8 +16,8 @@ from daskfs.errors import InputError
 from daskfs.graph.partition import block_rows, largest_block, lists_cost
 from daskfs.graph.spec import TargetGraph
 from daskfs.kernels.blocks import index_dtype
-from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, Place, SortedTargets, Spread, TargetRange
-from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, Place, SortedTargets, TargetRange, known_moments
+from daskfs.kernels.statistics.moments import Moments, merge_tree, row_blocks
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -34,7 +34,7 @@ RANGE_ROWS = 2**26
 UNEVEN = 1.25
 """Rows of the largest range, relative to the mean."""
 SAMPLED_ROWS = 2**16
-"""Rows, with or without label, whose targets cut the ranges."""
+"""Rows of a sample whose targets cut the ranges."""
 MERGED_ENTRIES = 2**23
 """List entries of a "targets-merge" unit."""
 
@@ -79,7 +79,7 @@ def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit:
     """Find the lists of the labeled rows in one range of targets."""
     lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
     n_samples = context.tiles.shape.n_samples
-    n_labeled, scale, cuts = _facts(context, lists, int(parameters["n_ranges"]))
+    n_labeled, scale, cuts = _cut_ranges(context, lists, int(parameters["n_ranges"]))
     found = TargetRange(cuts[unit], cuts[unit + 1], k)
     for values, rows, _ in _known(context):
         found.add(values, rows)
@@ -109,20 +109,20 @@ def _known(context: Context) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarra
         yield values, known + rows.start, None if weights is None else weights[known]
 
 
-def _facts(context: Context, lists: TargetGraph, n_parts: int) -> tuple[int, float, list[Place]]:
-    """Return the number of labeled rows, the scale of differences, and the first place of each range and the end."""
-    n_samples = context.tiles.shape.n_samples
-    step, spread, n_labeled, low, high = max(1, n_samples // SAMPLED_ROWS), Spread(), 0, np.inf, -np.inf
-    sampled: list[tuple[np.ndarray, np.ndarray]] = []
+def _cut_ranges(context: Context, lists: TargetGraph, n_parts: int) -> tuple[int, float, list[Place]]:
+    """Return the number of labeled rows, the scale of differences, and where ranges begin, with the end."""
+    n_samples, rng = context.tiles.shape.n_samples, np.random.default_rng(0)
+    n_labeled, parts, places = 0, list[Moments](), list[Place]()
     for values, rows, weights in _known(context):
         n_labeled += values.size
-        low, high = min(low, values.min(initial=np.inf)), max(high, values.max(initial=-np.inf))
-        spread.add(values, weights)
-        drawn = rows % step == 0
-        sampled.append((values[drawn], rows[drawn]))
-    scale = spread.deviation if lists.standardize else 1.0
-    check_targets(n_labeled, n_samples, low, high, scale)
-    places = sorted(pair for part in sampled for pair in zip(*map(np.ndarray.tolist, part), strict=True))
+        parts.append(known_moments(values, weights))
+        drawn = rng.random(values.size) * n_samples < SAMPLED_ROWS
+        places += zip(values[drawn].tolist(), rows[drawn].tolist(), strict=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        moments = merge_tree(parts)
+        scale = float(np.sqrt(moments.variance[0])) if lists.standardize else 1.0
+    check_targets(n_labeled, n_samples, moments.minimum[0], moments.maximum[0], scale)
+    places.sort()
     inner = [places[i * len(places) // n_parts] for i in range(1, n_parts)] if places else []
     return n_labeled, scale, [(-np.inf, 0), *inner, *[(np.inf, 0)] * (n_parts - len(inner))]
 

@@ -20,7 +20,7 @@ from daskfs.graph.plan import plan_edges, plan_lists, plan_weights
 from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit, unit_blocks
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors.targets import SortedTargets, Spread
+from daskfs.kernels.neighbors.targets import SortedTargets
 from daskfs.plan.inline import memory_context, run_all
 from daskfs.stages.cost import PROCESS
 from daskfs.stages.limits import check_memory
@@ -104,15 +104,6 @@ def test_units_cover_the_rows_and_are_few(n_samples: int) -> None:
     assert blocks[-1].stop == n_samples
     assert blocks[0].start == (n_units - 1) * per_unit * block_rows(n_samples)
     assert all(block.start % block_rows(n_samples) == 0 for block in blocks)
-
-
-def test_weighted_deviation_of_a_stream_is_that_of_all() -> None:
-    rng = np.random.default_rng(0)
-    values, weights = rng.normal(1e6, 1, 999), rng.integers(1, 4, 999).astype(float)
-    spread = Spread()
-    for part in np.array_split(np.arange(999), 7):
-        spread.add(values[part], weights[part])
-    assert spread.deviation == pytest.approx(np.std(np.repeat(values, weights.astype(int))), rel=1e-9)
 
 
 @each(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.statistics.moments import Moments, column_moments, row_blocks
 
 COMPARED_ENTRIES = 2**20
 """Candidates that are sorted at a time."""
@@ -50,10 +50,11 @@ class SortedTargets:
             Whether to measure differences in standard deviations of the known targets.
         """
         rows = np.flatnonzero(~np.isnan(target)).astype(dtype)
-        spread = Spread()
+        scale = 1.0
         if standardize:
-            spread.add(target[rows], None if weights is None else weights[rows])
-        return cls.of_rows(target[rows], rows, spread.deviation if standardize else 1.0)
+            moments = known_moments(target[rows], None if weights is None else weights[rows])
+            scale = float(np.sqrt(moments.variance[0]))  # the caller checks that it is finite and positive
+        return cls.of_rows(target[rows], rows, scale)
 
     @classmethod
     def of_rows(cls, values: np.ndarray, rows: np.ndarray, scale: float) -> SortedTargets:
@@ -113,29 +114,10 @@ class SortedTargets:
         return np.where(place < self.values.size, difference / self.scale, np.inf)
 
 
-class Spread:
-    """Mean and population standard deviation of a stream of values, weighted if there are weights."""
-
-    def __init__(self) -> None:
-        self._weight = self._mean = self._squares = 0.0
-
-    def add(self, values: np.ndarray, weights: np.ndarray | None = None) -> None:
-        """Add values, shape (n_values,), float64, and their weights."""
-        if not values.size:
-            return
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for a deviation that is not finite
-            weight = float(values.size if weights is None else weights.sum())
-            mean = np.average(values, weights=weights)
-            squares = np.sum((values - mean) ** 2 if weights is None else weights * (values - mean) ** 2)
-            apart, total = mean - self._mean, self._weight + weight
-            self._squares += float(squares + apart**2 * self._weight * weight / total)
-            self._mean += float(apart * weight / total)
-        self._weight = total
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation; 1 for no values."""
-        return float(np.sqrt(self._squares / self._weight)) if self._weight else 1.0
+def known_moments(values: np.ndarray, weights: np.ndarray | None) -> Moments:
+    """Return the moments of known targets, shape (n_labeled,), float64, as of one column; they may overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return column_moments(values[:, None], weights)
 
 
 Place = tuple[float, int]
