@@ -13,6 +13,7 @@ from daskfs.criteria.consensus import no_fields, no_needs
 from daskfs.criteria.registry import Criterion, Method, Parameters
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.threads import sklearn_module
 
 _HELD: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """The selectors by the number that their methods carry: units run in the process that was given them."""
@@ -67,10 +68,8 @@ def outside_table(method: Method, X: np.ndarray | sp.csr_matrix, labels: Labels)
     InputError
         If the selector refuses the rows.
     """
-    from sklearn.base import clone
-
     assert isinstance(method.parameters, OutsideParameters)
-    selector = clone(_HELD[method.parameters.number])
+    selector = sklearn_module("base").clone(_HELD[method.parameters.number])
     if {"n_features_to_select", "step"} <= selector.get_params(deep=False).keys():
         selector.set_params(n_features_to_select=1)  # RFE ranks only the features that it removes
     rows = np.flatnonzero(labels.is_labeled)

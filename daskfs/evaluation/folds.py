@@ -14,6 +14,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.threads import sklearn_module
 
 Kind = Literal["stratified", "plain", "grouped", "timed"]
 
@@ -120,17 +121,15 @@ def check_size(n_rows: int, n_splits: int) -> None:
 
 
 def _shuffled(values: np.ndarray, n_splits: int, seed: int, *, stratified: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    from sklearn.model_selection import KFold, StratifiedKFold
-
-    splitter = (StratifiedKFold if stratified else KFold)(n_splits, shuffle=True, random_state=seed)
+    splitters = sklearn_module("model_selection")
+    splitter = (splitters.StratifiedKFold if stratified else splitters.KFold)(n_splits, shuffle=True, random_state=seed)
     return list(splitter.split(np.zeros(values.size), values))
 
 
 def _grouped(
     values: np.ndarray, groups: np.ndarray, n_splits: int, seeds: range, warnings: list[str], *, stratified: bool
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
-
+    splitters = sklearn_module("model_selection")
     n_groups = np.unique(groups).size
     if n_groups < n_splits:
         msg = (
@@ -144,17 +143,16 @@ def _grouped(
         return list(splitter.split(np.zeros(values.size), values, groups))
 
     if stratified:
-        splits = [cut(StratifiedGroupKFold, seed) for seed in seeds]
+        splits = [cut(splitters.StratifiedGroupKFold, seed) for seed in seeds]
         # StratifiedGroupKFold assigns groups greedily by the classes' shares, which may leave a fold empty
         if all(test.size for folds in splits for _, test in folds):
             return splits
         warnings.append("Folds by data.groups are not stratified: the classes' shares would have left a fold empty.")
-    return [cut(GroupKFold, seed) for seed in seeds]
+    return [cut(splitters.GroupKFold, seed) for seed in seeds]
 
 
 def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    from sklearn.model_selection import TimeSeriesSplit
-
+    splitter = sklearn_module("model_selection").TimeSeriesSplit(n_splits)
     distinct, places = np.unique(times, return_inverse=True)
     if distinct.size <= n_splits:
         msg = (
@@ -162,7 +160,7 @@ def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.nd
             f"evaluate.n_splits is {n_splits}: folds by time need one time more than that, so lower evaluate.n_splits."
         )
         raise InputError(msg)
-    for train, test in TimeSeriesSplit(n_splits).split(distinct):
+    for train, test in splitter.split(distinct):
         yield np.flatnonzero(places <= train[-1]), np.flatnonzero((places >= test[0]) & (places <= test[-1]))
 
 

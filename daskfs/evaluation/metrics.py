@@ -9,7 +9,7 @@ import numpy as np
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
-from daskfs.kernels.threads import one_thread
+from daskfs.kernels.threads import one_thread, sklearn_module
 
 
 def nearest_neighbor_error(X: np.ndarray, y: np.ndarray) -> float:
@@ -133,7 +133,7 @@ def normalized_mutual_information(y: np.ndarray, clusters: np.ndarray) -> float:
     ----------
     .. [1] He, Cai, Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18, section 4.2.1.
     """
-    from sklearn.metrics import normalized_mutual_info_score
+    metrics = sklearn_module("metrics")
 
     _, _, table = cluster_table(y, clusters)
     if min(table.shape, default=0) == 0:
@@ -141,7 +141,7 @@ def normalized_mutual_information(y: np.ndarray, clusters: np.ndarray) -> float:
     if min(table.shape) == 1:
         return 0.0
     _, codes = np.unique(y, return_inverse=True)
-    return float(np.clip(normalized_mutual_info_score(codes, clusters, average_method="max"), 0.0, 1.0))
+    return float(np.clip(metrics.normalized_mutual_info_score(codes, clusters, average_method="max"), 0.0, 1.0))
 
 
 def hit_rate(order: np.ndarray, informative: Sequence[int] | np.ndarray, n_selected: int) -> float:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from daskfs.errors import JobError, nearest
 from daskfs.kernels.labels import Task
+from daskfs.kernels.threads import IMPORTING, sklearn_module
 from daskfs.stages.cost import Array, Cost, Fixed, Held, MiB, Objects
 
 Setting = Literal["transductive", "inductive"]
@@ -207,10 +208,10 @@ def _instead(task: Task) -> str:
 @cache
 def _estimators() -> Mapping[str, type[Any]]:
     """Return the models of scikit-learn by class name: those that need no other estimator."""
-    from sklearn.utils.discovery import all_estimators
-
     found = {}
-    for name, kind in all_estimators(type_filter=["classifier", "regressor", "cluster"]):
+    with IMPORTING:
+        kinds = sklearn_module("utils.discovery").all_estimators(type_filter=["classifier", "regressor", "cluster"])
+    for name, kind in kinds:
         own = [p for p in signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         # FeatureAgglomeration clusters columns
         if all(p.default is not Parameter.empty for p in own) and name != "FeatureAgglomeration":
@@ -219,24 +220,19 @@ def _estimators() -> Mapping[str, type[Any]]:
 
 
 def _estimator_family(kind: type[Any]) -> Family:
-    from sklearn.base import ClusterMixin, RegressorMixin
-
-    if issubclass(kind, ClusterMixin):
+    base = sklearn_module("base")
+    if issubclass(kind, base.ClusterMixin):
         return "clusters"
-    return "regression" if issubclass(kind, RegressorMixin) else "classification"
+    return "regression" if issubclass(kind, base.RegressorMixin) else "classification"
 
 
 def estimator_class(spec: ModelSpec, family: Family) -> type[Any]:
     """Return the class of scikit-learn behind a model: the regressor if the family is "regression"."""
     if spec.name not in SHORT:
         return _estimators()[spec.name]
-    import sklearn.linear_model
-    import sklearn.neighbors
-    import sklearn.svm
-
     short = SHORT[spec.name]
     name = short.regressor if family == "regression" else short.classifier
-    homes = (sklearn.neighbors, sklearn.svm, sklearn.linear_model)
+    homes = [sklearn_module(name) for name in ("neighbors", "svm", "linear_model")]
     return next(getattr(home, name) for home in homes if hasattr(home, name))
 
 
@@ -312,10 +308,13 @@ def known_metrics(family: Family) -> tuple[str, ...]:
         return own
     if family == "clusters":
         return (*own, *CLUSTER_SCORES)
-    from sklearn.metrics import get_scorer_names
 
     # names that end in "_samples" are for multilabel rows
-    names = [name for name in get_scorer_names() if name not in CLUSTER_SCORES and not name.endswith("_samples")]
+    names = [
+        name
+        for name in sklearn_module("metrics").get_scorer_names()
+        if name not in CLUSTER_SCORES and not name.endswith("_samples")
+    ]
     targets = family == "regression"
     more = (name for name in names if name.startswith(REGRESSION_SCORES) == targets and name not in own)
     return (*own, *more)

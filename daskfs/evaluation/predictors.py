@@ -32,6 +32,7 @@ from daskfs.kernels.labels import Task
 from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, observe
 from daskfs.kernels.scaling import ColumnScale, scale_rows
 from daskfs.kernels.statistics.moments import column_moments
+from daskfs.kernels.threads import sklearn_module
 
 PAIRS_MIB = 16
 """MiB of distances that scikit-learn holds at a time where it computes them in parts."""
@@ -139,13 +140,11 @@ def evaluate_constant(
     The prediction is the majority class or the median target of the training rows. Parameters are those of
     :func:`evaluate_model`.
     """
-    from sklearn.dummy import DummyClassifier, DummyRegressor
-
     if (family := family_of(spec, task)) not in ("classification", "regression"):
         return {}
-    model = (
-        DummyClassifier(strategy="most_frequent") if family == "classification" else DummyRegressor(strategy="median")
-    )
+    dummy = sklearn_module("dummy")
+    is_class = family == "classification"
+    model = dummy.DummyClassifier(strategy="most_frequent") if is_class else dummy.DummyRegressor(strategy="median")
     with _said_by(spec):
         fitted = model.fit(np.zeros((train.size, 1)), y[train])
         return _scores(spec, metrics_of(spec, task), fitted, np.zeros((test.size, 1)), y[test])
@@ -173,10 +172,8 @@ def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
     """Return the unfitted estimator for training rows of labels `y`."""
     n_classes = np.unique(y).size if family == "clusters" else 0
     if spec.name == "kmeans":
-        from sklearn.cluster import KMeans
-
-        own = own_parameters(spec)
-        model = KMeans(own.n_clusters or n_classes, init=own.init, n_init=own.n_restarts, max_iter=own.max_iter)
+        own, cluster = own_parameters(spec), sklearn_module("cluster")
+        model = cluster.KMeans(own.n_clusters or n_classes, init=own.init, n_init=own.n_restarts, max_iter=own.max_iter)
     else:
         fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
         model = estimator_class(spec, family)(**fixed, **spec.parameters)
@@ -211,8 +208,6 @@ def _standardized(X: np.ndarray, scale: ColumnScale) -> np.ndarray:
 
 
 def _scores(spec: ModelSpec, names: Sequence[str], fitted: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    from sklearn.metrics import get_scorer
-
     predicted = fitted.predict(X) if {"accuracy", "rmse"} & set(names) else y
     values = {}
     for name in names:
@@ -222,24 +217,21 @@ def _scores(spec: ModelSpec, names: Sequence[str], fitted: Any, X: np.ndarray, y
             values[name] = float(np.sqrt(np.mean((predicted - y) ** 2)))
         else:
             with _said_by(spec, f", metric {name}"):
-                values[name] = float(get_scorer(name)(fitted, X, y))
+                values[name] = float(sklearn_module("metrics").get_scorer(name)(fitted, X, y))
     return values
 
 
 def _cluster_score(metric: str, y: np.ndarray, clusters: np.ndarray, accuracy: float) -> float:
-    import sklearn.metrics
-
     if metric == "accuracy":
         return accuracy
     if metric == "nmi":
         return metrics.normalized_mutual_information(y, clusters)
-    return float(getattr(sklearn.metrics, metric)(y, clusters))
+    return float(getattr(sklearn_module("metrics"), metric)(y, clusters))
 
 
 @cache
 def _libraries() -> ThreadpoolController:
-    import sklearn.cluster  # noqa: F401 - the controller limits only the thread pools of loaded libraries
-
+    sklearn_module("cluster")  # the controller limits only the thread pools of loaded libraries
     return ThreadpoolController()
 
 
@@ -256,11 +248,10 @@ def _few_pairs_at_a_time() -> Any:
 @contextmanager
 def _said_by(spec: ModelSpec, what: str = "") -> Iterator[None]:
     """Turn a ``ValueError`` of scikit-learn into one that names the model; silence warnings that the values show."""
-    from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
-
+    kinds = sklearn_module("exceptions")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedMetricWarning)
-        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+        warnings.simplefilter("ignore", kinds.UndefinedMetricWarning)
+        warnings.filterwarnings("ignore", "Number of distinct clusters", kinds.ConvergenceWarning)
         # balanced accuracy is the mean over the classes in the test part
         warnings.filterwarnings("ignore", "y_pred contains classes not in y_true", UserWarning)
         warnings.filterwarnings("ignore", "A single label was found in", UserWarning)

@@ -17,7 +17,7 @@ from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
 from daskfs.kernels.scaling import squared_lengths
 from daskfs.kernels.statistics.moments import row_blocks
-from daskfs.kernels.threads import one_thread
+from daskfs.kernels.threads import one_thread, sklearn_module
 from daskfs.stages.cost import HALF_WORD
 
 COMPONENT_CHOICES = (32, 64, 128)
@@ -212,14 +212,13 @@ def _safe_scale(spread: float) -> float:
 
 
 def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarray:
-    from sklearn.utils.extmath import randomized_svd
-
+    extmath = sklearn_module("utils.extmath")
     with one_thread():  # SciPy loads its own BLAS, which an earlier limit does not cover
         if rows.shape[1] <= GRAM_FEATURES and not is_sparse(rows):
             gram, n_features = rows.T @ rows, rows.shape[1]
             directions = scipy.linalg.eigh(gram, subset_by_index=(n_features - count, n_features - 1))[1][:, ::-1].T
         else:
-            _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
+            _, _, directions = extmath.randomized_svd(rows, count, n_iter=4, random_state=random_state)
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 
 
@@ -261,8 +260,8 @@ def _enough_components(
 @lru_cache(maxsize=2)
 def projection(n_features: int, n_components: int, random_state: int) -> Any:
     """Return a sparse random projection, CSR (n_features, n_components), float32."""
-    from sklearn.random_projection import SparseRandomProjection
-
+    random_projection = sklearn_module("random_projection")
     shape_only = np.broadcast_to(np.float32(0), (1, n_features))
-    components = SparseRandomProjection(n_components, random_state=random_state).fit(shape_only).components_
+    found = random_projection.SparseRandomProjection(n_components, random_state=random_state)
+    components = found.fit(shape_only).components_
     return components.T.astype(np.float32)

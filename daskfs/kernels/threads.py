@@ -1,14 +1,30 @@
-"""Single-threaded BLAS: the sums of a matrix product depend on the number of threads."""
+"""Single-threaded BLAS, since the sums of a matrix product depend on the number of threads, and imports by threads."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import cache
+from importlib import import_module
+from threading import RLock
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import scipy.linalg  # noqa: F401 - loads SciPy's BLAS before the controller looks for libraries
 from threadpoolctl import ThreadpoolController
+
+IMPORTING = RLock()
+"""Held while modules of scikit-learn are imported, see :func:`sklearn_module`."""
+
+
+def sklearn_module(name: str) -> ModuleType:
+    """Import a module of scikit-learn, such as "svm", for units that several threads run.
+
+    If one thread imports the package and another one a module of it, each waits for the other, and Python lets one go
+    on with half a module.
+    """
+    with IMPORTING:
+        return import_module(f"sklearn.{name}")
 
 
 @cache

@@ -151,7 +151,7 @@ class Chain:
         return list(dict.fromkeys(need for need in needs if isinstance(need, NeedInvariants)))
 
     def _own_cost(self, columns: int) -> tuple[Cost, Cost]:
-        """Return what methods hold in a unit for each row, and for tests on graphs; and for a number of columns."""
+        """List the memory that methods take in a unit, for its rows and tests, and for a number of columns."""
         methods, n_samples = self.all_methods, self.data.shape.n_samples
         is_grouped = any(isinstance(need, NeedOfLabels) for method in methods for need in method.needs)
         most = max((method.criterion.row_bytes for method in methods), default=0)

@@ -101,16 +101,15 @@ def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, repa
     job, folder = repaired, repaired.parent / "run"
     ranking = folder / "ranking.csv"
     ranking.write_bytes(ranking.read_bytes().replace(b"0.", b"1.", 1))
-    chunk = folder / "knn/euclidean/distances/c/1/0"
-    content = bytearray(chunk.read_bytes())
+    shard = folder / "edges/euclidean-5/of/0-0.bin"
+    content = bytearray(shard.read_bytes())
     content[100] ^= 1
-    chunk.write_bytes(content)
+    shard.write_bytes(content)
     lose_record(folder, "edges-summary-euclidean-5", 0)
     outcome = daskfs("run", job, "--json", *HERE)
     assert outcome.code == 0
-    assert "cannot decode chunk" in outcome.err
-    assert "c/1/0" in outcome.err
-    assert outcome.json["recomputed"] == {"neighbors-euclidean": 1, "edges-summary-euclidean-5": 1, "rank": 1}
+    assert f"{shard} is damaged" in outcome.err
+    assert outcome.json["recomputed"] == {"edges-euclidean-5": 1, "edges-summary-euclidean-5": 1, "rank": 1}
     for name in OUTPUTS:
         assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskfs.kernels.svm.quadratic_program import BoxProgram, BoxSolution, by_blocks, solve_box
+from daskfs.kernels.threads import sklearn_module
 
 LIBSVM_ROWS = 1000
 """Rows from which on LIBSVM guesses the support vectors; with fewer, the solver is as fast without."""
@@ -76,9 +77,8 @@ def _solved(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndar
 
 def _guessed(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:
     """Return LIBSVM's beta as a start; it holds kernels in float32, so this solver adds the remaining digits."""
-    from sklearn.svm import SVC  # takes a second to import
-
-    machine = SVC(C=1.0, kernel="precomputed", tol=LIBSVM_TOLERANCE, cache_size=500).fit(K, y, sample_weight=cost)
+    machine = sklearn_module("svm").SVC(C=1.0, kernel="precomputed", tol=LIBSVM_TOLERANCE, cache_size=500)
+    machine.fit(K, y, sample_weight=cost)
     beta = np.zeros(y.size)
     beta[machine.support_] = machine.dual_coef_[0]
     # values near a bound are set to it
