@@ -27,7 +27,7 @@ class Components:
 
     def __init__(self, n_nodes: int) -> None:
         self._parent = np.arange(n_nodes, dtype=index_dtype(n_nodes))
-        self._held = np.empty_like(self._parent)  # numbers of the roots that are joined, by root
+        self._held = np.empty_like(self._parent)  # by root, its number among those that are joined
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
         """Add edges: pairs of nodes, integer arrays of shape (n_edges,) each.
@@ -65,7 +65,7 @@ class Components:
         if not ends.size:
             return
         self._held[ends] = np.arange(ends.size, dtype=ends.dtype)
-        number = self._held[ends]  # that of one of the ends which are this root
+        number = self._held[ends]  # equal for equal roots: the one that was written last
         tails, heads = number.reshape(2, -1)
         graph = sp.coo_array((np.ones(tails.size, dtype=bool), (tails, heads)), shape=(ends.size, ends.size))
         n_components, component = sp.csgraph.connected_components(graph, directed=False)

@@ -323,7 +323,7 @@ def _stretch_of_blocks(store: Store, name: str, k: int) -> np.ndarray:
 def _stored(
     store: Store, name: str, k: int, stretch: int, segment: int, columns: Sequence[str]
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the columns of a segment, block by block; the last column of a block ends it."""
+    """Yield the columns of a segment, block by block; the last column, too small to be cut, ends a block."""
     found = stored_pieces(store, [layout.EDGES.format(name, k, stretch)], segment)
     pieces = [piece for piece in found if piece.column in columns]
     dtypes = {piece.column: piece.dtype for piece in pieces}

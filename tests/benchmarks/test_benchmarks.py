@@ -122,7 +122,7 @@ def test_scoring_pass_in_small_form(tmp_path: Path, capsys: pytest.CaptureFixtur
     found = json.loads(figures.read_text())
     one, eight = found["read"]
     assert (one["criteria"], eight["criteria"]) == ("one", "eight")
-    assert 1 < eight["ratio"] <= 1.2
+    assert 1 < eight["ratio"] <= 1.15  # labels and the degrees of more weights are read as well
     for row in found["read"]:
         assert row["read_mib"] == pytest.approx(row["planned"], rel=0.1)
     assert [row["order"] for row in found["timed"]] == ["random"]
