@@ -18,7 +18,7 @@ from daskfs.criteria.statistics import (
     Statistics,
 )
 from daskfs.kernels.labels import Task
-from daskfs.kernels.statistics.distributions import SORT_BYTES, Distributions
+from daskfs.kernels.statistics.distributions import Distributions
 from daskfs.kernels.statistics.moments import ClassMoments, Moments, TargetMoments
 
 
@@ -322,7 +322,6 @@ CRITERIA = (
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),
-        row_bytes=SORT_BYTES,
     ),
     Criterion(
         name="InformationGainScore",
@@ -337,6 +336,5 @@ CRITERIA = (
         reason="constant on the labeled rows",
         needs_labels=True,
         tasks=("classification",),
-        row_bytes=SORT_BYTES,
     ),
 )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.criteria.statistics import NeedInvariants
+from daskfs.criteria.registry import Method
+from daskfs.criteria.statistics import NeedHalves, NeedInvariants
 from daskfs.graph.edges import edge_bytes, loop_weights, stored_edges, weight_summary, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
@@ -106,18 +107,29 @@ def invariants_cost(n_samples: int, weighting: Weighting | None, n_classes: int,
     )
 
 
-def halves_of_slab(shape: Shape, columns: int) -> Cost:
-    """List the copies of a slab's columns, half by half, of which the forms on the graphs of halves are taken."""
-    return (Array("columns of one half of the features", (shape.n_samples, columns)),)
+def tests_of(methods: Sequence[Method]) -> list[NeedInvariants]:
+    """Return the needs of the methods that test features on graphs, each once."""
+    needs = (need for method in methods for need in method.needs)
+    return list(dict.fromkeys(need for need in needs if isinstance(need, NeedInvariants)))
 
 
-def permuted_cost(n_samples: int, n_neighbors: int) -> Cost:
-    """List what a unit holds while it permutes columns: also the weights of a graph of lists of some length."""
-    edges = min(n_samples * n_neighbors, HELD_EDGES)
+def are_crossed(methods: Sequence[Method]) -> bool:
+    """Return whether features are tested on the graph of the other half of them."""
+    return any(isinstance(need, NeedHalves) for method in methods for need in method.needs)
+
+
+def tests_cost(shape: Shape, columns: int, methods: Sequence[Method]) -> Cost:
+    """List what a unit that scores some columns holds while it tests them, and permutes those in doubt."""
+    tests, n_samples = tests_of(methods), shape.n_samples
+    if not tests:
+        return ()
+    longest = max(need.weighting.n_neighbors if need.weighting else 0 for need in tests)
+    copies = (Array("columns of one half of the features", (n_samples, columns)),) if are_crossed(methods) else ()
     return (
         Array("columns that are permuted, as stored and scaled", (3, n_samples, PANEL_WIDTH)),
         Array("vectors of rows", (16, n_samples)),
-        Objects("weights of a graph, one way, both ways and added up", 6 * edges, 12),
+        Objects("weights of a graph, one way, both ways and added up", 6 * min(n_samples * longest, HELD_EDGES), 12),
+        *copies,
     )
 
 

@@ -7,6 +7,7 @@ taken by column while the edges stream (:mod:`daskfs.criteria.laplacian_forms`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -39,8 +40,8 @@ class Group:
         Rows that have them, as packed bits, uint8; None for all.
     counts
         Whether any of these rows counts.
-    known
-        Smallest and largest label of these rows that count; empty if none has one.
+    n_distinct
+        Number of distinct labels of these rows that count: 0, 1, or 2 for more than one.
     statistics
         Statistics computed so far.
     """
@@ -48,7 +49,7 @@ class Group:
     columns: np.ndarray
     marks: np.ndarray | None
     counts: bool
-    known: np.ndarray
+    n_distinct: int
     statistics: dict[Need, Statistic] = field(default_factory=dict)
 
     def seen(self, values: np.ndarray, labels: Labels | None, weights: np.ndarray | None) -> ObservedRows:
@@ -57,11 +58,12 @@ class Group:
             return ObservedRows(values, labels, weights)
         rows = _marked_rows(self.marks, len(values))
         own = np.ascontiguousarray(values[rows[:, None], self.columns])
-        return ObservedRows(own, _labels_of(labels, rows), None if weights is None else weights[rows])
+        of_rows = None if labels is None else replace(labels, values=labels.values[rows])
+        return ObservedRows(own, of_rows, None if weights is None else weights[rows])
 
     def serves(self, criterion: Criterion) -> bool:
         """Return whether a criterion can score the columns: rows count, and have enough labels."""
-        return self.counts and enough_labels(criterion, self.known)
+        return self.counts and enough_labels(criterion, self.n_distinct)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Panel:
         return self.groups[0].marks is None
 
 
-def cut_panels(tiles: Tiles, start: int, stop: int, labels: Labels | None, weights: np.ndarray | None) -> list[Panel]:
+def cut_panels(
+    tiles: Tiles, start: int, stop: int, labels: Labels | None, weights: np.ndarray | None, n_distinct: int
+) -> list[Panel]:
     """Return the panels of columns ``start:stop``.
 
     Parameters
@@ -91,12 +95,15 @@ def cut_panels(tiles: Tiles, start: int, stop: int, labels: Labels | None, weigh
     start, stop
         Columns of one slab.
     labels
-        Labels of the rows that count; None if no method needs them.
+        Labels of the rows that count; None if the panels need none.
     weights
         Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    n_distinct
+        Number of distinct labels of all rows that count, as in :class:`Group`.
     """
     parts = tiles.read_panels(start, stop)
     n_missing = tiles.n_missing()[start:stop] if tiles.is_pairwise else np.zeros(stop - start, np.int64)
+    counts = weights is None or bool(weights.any())
     found: list[Panel] = []
     while parts:
         values, first = parts.pop(0), sum(panel.numbers.size for panel in found)
@@ -104,38 +111,35 @@ def cut_panels(tiles: Tiles, start: int, stop: int, labels: Labels | None, weigh
         for chosen in (~lacks, lacks):
             if chosen.any():
                 own = values if chosen.all() else np.ascontiguousarray(values[:, chosen])
-                marks = _marks(own) if chosen is lacks else {None: np.arange(own.shape[1])}
-                groups = tuple(_group(columns, packed, len(own), labels, weights) for packed, columns in marks.items())
+                groups: tuple[Group, ...] = (Group(np.arange(own.shape[1]), None, counts, n_distinct),)
+                if chosen is lacks:
+                    groups = tuple(_group(at, packed, len(own), labels, weights) for packed, at in _marks(own))
                 found.append(Panel(start + first + np.flatnonzero(chosen), own, groups))
     return found
 
 
-def _marks(values: np.ndarray) -> dict[bytes | None, np.ndarray]:
-    """Return the columns of a panel, grouped by the packed marks of the rows that have them."""
+def _marks(values: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Yield the packed marks of the rows that have some columns of a panel, with the numbers of these columns."""
     marks = np.concatenate([np.packbits(~np.isnan(values[rows]), axis=0) for rows in row_blocks(len(values))])
-    columns: dict[bytes | None, list[int]] = {}
+    columns: dict[bytes, list[int]] = {}
     for column in range(values.shape[1]):
         columns.setdefault(marks[:, column].tobytes(), []).append(column)
-    return {packed: np.array(own) for packed, own in columns.items()}
+    for packed, own in columns.items():
+        yield packed, np.array(own)
 
 
 def _group(
-    columns: np.ndarray, packed: bytes | None, n_samples: int, labels: Labels | None, weights: np.ndarray | None
+    columns: np.ndarray, packed: bytes, n_samples: int, labels: Labels | None, weights: np.ndarray | None
 ) -> Group:
-    marks = None if packed is None else np.frombuffer(packed, np.uint8)
-    rows = slice(n_samples) if marks is None else _marked_rows(marks, n_samples)
-    own, known = _labels_of(labels, rows), np.empty(0)
-    if own is not None and (is_labeled := own.is_labeled).any():
-        values = own.values[is_labeled]
-        known = np.array([values.min(), values.max()])
-    counted = marks if weights is None else weights[rows]
-    return Group(columns, marks, counted is None or bool(np.any(counted)), known)
+    marks = np.frombuffer(packed, np.uint8)
+    rows, n_distinct = _marked_rows(marks, n_samples), 0
+    if labels is not None:
+        own = replace(labels, values=labels.values[rows])
+        known = own.values[own.is_labeled]
+        n_distinct = min(known.size, 1) + bool(known.size and known.min() != known.max())
+    counts = marks.any() if weights is None else weights[rows].any()
+    return Group(columns, marks, bool(counts), n_distinct)
 
 
 def _marked_rows(marks: np.ndarray, n_samples: int) -> np.ndarray:
     return np.flatnonzero(np.unpackbits(marks, count=n_samples))
-
-
-def _labels_of(labels: Labels | None, rows: np.ndarray | slice) -> Labels | None:
-    """Return the labels of some rows, keeping all class names."""
-    return None if labels is None else replace(labels, values=labels.values[rows])

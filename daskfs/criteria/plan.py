@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.rrpc.candidates import plan_greedy
-from daskfs.criteria.slab import SCORE_STAGE, panel_cost, rows_cost, slab_cost, stream_cost
+from daskfs.criteria.slab import SCORE_STAGE, slab_cost
 from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE
 from daskfs.graph.edges import edge_bytes
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import compiles
 from daskfs.kernels.scaling import row_statistics
-from daskfs.stages.cost import COMPILED, WORD, Cost, grown, total
+from daskfs.stages.cost import COMPILED, WORD, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import (
@@ -33,28 +34,28 @@ MOST_FIELDS = 4
 """Fields per table in the planned bytes."""
 
 
-def slab_columns(
-    shape: Shape, memory_limit: int | None, *, scaled: bool, pairwise: bool = False, own: tuple[Cost, Cost] = ((), ())
-) -> int:
-    """Return the number of columns of a scoring unit: whole tile columns, as many as fit the slab budget.
+def slab_columns(shape: Shape, memory_limit: int | None, *, scaled: bool) -> int:
+    """Return the number of columns of a slab that fits the slab budget, so that a unit may hold copies of it."""
+    return _whole_tiles(shape, slab_budget(memory_limit) // total(slab_cost(shape, 1, scaled=scaled)))
 
-    `pairwise` means that values may be missing, and rows are picked column by column; `own` is the memory that the
-    methods take, for a unit and for a column.
+
+def scored_columns(shape: Shape, memory_limit: int | None, cost: Callable[[int], Cost]) -> int:
+    """Return the number of columns of a scoring unit: each slab reads the whole graph, so as many as fit.
+
+    `cost` returns what a unit of some columns holds, in addition to the bare process.
     """
-    per_column = total(slab_cost(shape, 1, scaled=scaled)) + total(own[1])
-    copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
     room = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
-    room -= total(rows_cost(shape.n_samples, scaled=scaled, pairwise=pairwise))
-    room -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
-    room -= total(own[0])
-    fitting = min(slab_budget(memory_limit) // per_column, int(room) // (per_column + copied))
-    fitting = max(1, fitting)
-    wanted = (
-        max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))
-        if shape.x_bytes > MIN_TILE_BYTES
-        else shape.n_features
-    )
-    columns = min(fitting, wanted)
+    if memory_limit is None:  # a bound on what columns take, beside what any unit takes
+        room += total(cost(0))
+    fitting = bisect_right(range(1, shape.n_features + 1), room, key=lambda columns: total(cost(columns)))
+    return _whole_tiles(shape, fitting)
+
+
+def _whole_tiles(shape: Shape, fitting: int) -> int:
+    """Return the columns of a slab of whole tile columns, up to `fitting`; large X has several slabs."""
+    is_large = shape.x_bytes > MIN_TILE_BYTES
+    wanted = max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL)) if is_large else shape.n_features
+    columns = max(1, min(fitting, wanted))
     if columns > shape.tile_columns:
         columns -= columns % shape.tile_columns
     return int(min(columns, shape.n_features))
@@ -93,26 +94,17 @@ def plan_scores(
     methods: list[dict[str, Any]],
     weightings: Sequence[Weighting],
     columns: int,
-    process: Cost,
+    cost: Cost,
     *,
-    scaled: bool,
     pairwise: bool = False,
 ) -> Stage:
     """Plan the stage that scores the slabs.
 
-    `pairwise` is as in :func:`slab_columns`. The bytes read leave out the labels.
+    `cost` is what a unit holds; `pairwise` means that values may be missing, and rows are picked column by column. The
+    bytes read leave out the labels.
     """
     n_units = -(-shape.n_features // columns)
     graphs = {(w.graph, w.n_neighbors) for w in weightings}
-    cost = SCORE_STAGE.cost(
-        shape,
-        columns,
-        grown(process, *compiled_cost(shape, scaled=scaled)),
-        stream_cost(shape.n_samples, weightings),
-        len(methods),
-        scaled=scaled,
-        pairwise=pairwise,
-    )
     scalings = {method["parameters"]["score_scaling"] for method in methods}
     of_rows = WORD * shape.n_samples * (len(weightings) + sum(map(row_statistics, scalings)))
     missing = fill_bytes(shape) if pairwise else 0

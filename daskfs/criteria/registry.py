@@ -131,8 +131,6 @@ class Criterion:
     finish
         Stages that make the table from that of the slabs, if a slab alone cannot score; or a function of the
         parameters.
-    row_bytes
-        Bytes of the statistics for each row, in addition to their panel.
     one_class_serves
         Whether labeled rows of one class are no error, as something else can rank.
     is_joint
@@ -167,7 +165,6 @@ class Criterion:
     slab_fields: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
-    row_bytes: int = 0
     significance: Significance | None = None
     untested: str = "the distribution of its score under chance is not known"
 
@@ -390,14 +387,9 @@ def check_labels(criterion: Criterion, label: str, labels: LabelCounts | None) -
         raise InputError(msg)
 
 
-def enough_labels(criterion: Criterion, known: np.ndarray) -> bool:
-    """Return whether the labels of the rows that count, shape (n_labeled,), suffice for a criterion.
-
-    If it needs labels, there must be some, and they must differ unless one class suffices.
-    """
-    if not criterion.needs_labels:
-        return True
-    return known.size > 0 and (criterion.one_class_serves or bool(known.min() != known.max()))
+def enough_labels(criterion: Criterion, n_distinct: int) -> bool:
+    """Return whether rows with some number of distinct labels suffice for a criterion."""
+    return not criterion.needs_labels or n_distinct >= (1 if criterion.one_class_serves else 2)
 
 
 def label_warnings(method: Method, labels: LabelCounts | None) -> list[str]:

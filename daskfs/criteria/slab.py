@@ -32,6 +32,7 @@ from daskfs.criteria.statistics import (
     NeedSignTable,
     NeedTails,
     distribution_statistics,
+    need_reads_labels,
     panel_statistic,
     panel_tails,
     sign_table,
@@ -41,7 +42,9 @@ from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel.backend import Passes, passes_for
-from daskfs.kernels.statistics.moments import Moments, column_moments
+from daskfs.kernels.panel.numpy import CACHE_LINE, ROW_MARK_BYTES, SPARSE_SHARE
+from daskfs.kernels.statistics.distributions import GATHERED_COLUMNS, SORT_BYTES
+from daskfs.kernels.statistics.moments import GROUPED_BYTES, Moments, column_moments
 from daskfs.kernels.statistics.permutation import RatioInvariants
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -83,11 +86,11 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     """Score the features of one slab with every method."""
     methods = methods_from(parameters["methods"])
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
-    weights = context.weights()
-    labels = context.labels() if any(m.criterion.needs_labels for m in methods) else None
+    weights, tiles = context.weights(), context.tiles.as_counted()
+    labels = context.labels() if reads_labels(methods, pairwise=tiles.is_pairwise) else None
     labels = labels and labels.counted(weights)
-    tiles = context.tiles.as_counted()
-    panels = cut_panels(tiles, columns.start, columns.stop, labels, weights)
+    counts = context.label_counts() if any(method.criterion.needs_labels for method in methods) else None
+    panels = cut_panels(tiles, columns.start, columns.stop, labels, weights, counts.n_distinct if counts else 0)
     every = list(dict.fromkeys(need for method in methods for need in method.needs))
     _add_stored(context.store, [need for need in every if isinstance(need, NeedOfStore)], panels)
     needs: list[Need] = [need for need in every if not isinstance(need, NeedOfStore)]
@@ -117,6 +120,16 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
                             row[own] = fields[name]
     for method in methods:
         context.store.open(slab_table(method))[:, columns] = tables[method.label]
+
+
+def reads_labels(methods: Sequence[Method], *, pairwise: bool) -> bool:
+    """Return whether scoring reads the label of each row, rather than how many there are.
+
+    `pairwise` means that values may be missing: methods with labels then ask which labels the rows of a column have.
+    """
+    if pairwise:
+        return any(method.criterion.needs_labels for method in methods)
+    return any(need_reads_labels(need) for method in methods for need in method.needs)
 
 
 def slab_table(method: Method) -> str:
@@ -158,7 +171,7 @@ def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Observe
     if not group.counts:
         return
     found, sorts = group.statistics, [need for need in needs if isinstance(need, NeedDistributions)]
-    if group.known.size:
+    if group.n_distinct:
         found.update(distribution_statistics(sorts, seen.values, seen.labels, seen.weights))
     for need in needs:
         if isinstance(need, NeedNumbers):
@@ -166,7 +179,7 @@ def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Observe
         elif isinstance(need, NeedTails):
             found[need] = panel_tails(need, seen.values, seen.labels, found.get(NeedMoments(need.scaling)), passes)
         elif isinstance(need, NeedMoments) or (
-            isinstance(need, NeedOfLabels) and need not in sorts and group.known.size
+            isinstance(need, NeedOfLabels) and need not in sorts and group.n_distinct
         ):
             found[need] = panel_statistic(need, seen.values, seen.labels, seen.weights, passes)
 
@@ -230,14 +243,14 @@ def _add_sign_tables(
     """Add the class counts around the means of the graph forms."""
     for panel, values in zip(panels, scaled, strict=True):
         for group in panel.groups:
-            if group.known.size:
+            if group.n_distinct:
                 forms, seen = group.statistics[need.forms], group.seen(values, labels, weights)
                 assert isinstance(forms, GraphForms)
                 assert seen.labels is not None
                 group.statistics[need] = sign_table(seen.values, forms, seen.labels, seen.weights)
 
 
-def graph_needs(methods: list[Method]) -> list[Weighting]:
+def graph_needs(methods: Sequence[Method]) -> list[Weighting]:
     """Return the distinct weightings that the methods need, in order."""
     found: list[Weighting] = []
     for method in methods:
@@ -259,40 +272,45 @@ def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
     """List the columns that a unit holds, as stored, and rescaled if `scaled`."""
     stored = Array("slab", (shape.n_samples, columns), shape.dtype)
     size = np.dtype(np.float64).itemsize if scaled else shape.itemsize
-    sparse = Objects("values that are not 0, of sparse panels", shape.n_samples, -(-columns * (4 + size) // 16))
+    # of columns in one cache line nothing is left out
+    n_compressed = columns if min(columns, PANEL_WIDTH) * size > CACHE_LINE else 0
+    sparse = Objects(
+        "values that are not 0, of sparse panels",
+        shape.n_samples,
+        -(-n_compressed // PANEL_WIDTH) * ROW_MARK_BYTES + int(SPARSE_SHARE * n_compressed * size),
+    )
     return (stored, sparse, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored, sparse)
 
 
 def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cost:
-    """List the copies of a panel: the rows of some labels, or the steps of a rescaling.
+    """List the copies of a panel: the steps of a rescaling.
 
     With `pairwise` also its complete columns apart from the others, or the rows that have a column, and marks of these.
     """
     size, dtype = (shape.n_samples, width), "float64" if scaled else shape.dtype
-    copied = Array("rows of a panel that have some label", size, dtype)
-    if scaled:
-        copied = Array("a panel, rescaled step by step", (3, *size), dtype)
+    steps: Cost = (Array("a panel, rescaled step by step", (3, *size), dtype),) if scaled else ()
     if not pairwise:
-        return (copied,)
+        return steps
     return (
-        copied,
+        *steps,
         Array("columns of a panel apart from others, or of the rows that have them", size, dtype),
         Array("marks of the values that are there", size, "bool"),
     )
 
 
-def rows_cost(n_samples: int, *, scaled: bool, pairwise: bool) -> Cost:
+def rows_cost(n_samples: int, *, labeled: bool, weighted: bool, scaled: bool, pairwise: bool) -> Cost:
     """List the values per row in addition to X.
 
-    `scaled` means that X is rescaled, which takes sums and norms of rows; `pairwise` adds values of the rows that have
-    a column.
+    `labeled` and `weighted` mean that labels and weights are read, `scaled` that X is rescaled, which takes sums and
+    norms of rows; `pairwise` adds values of the rows that have a column.
     """
-    labels = Array("labels, as stored and of the rows that count", (2, n_samples))
-    known: Cost = (labels, Array("sums, factors and norms of rows", (3, n_samples))) if scaled else (labels,)
+    held: Cost = (Array("labels, as stored and of the rows that count", (1 + weighted, n_samples)),) if labeled else ()
+    if scaled:
+        held = (*held, Array("sums, factors and norms of rows", (3, n_samples)))
     if not pairwise:
-        return known
+        return held
     return (
-        *known,
+        *held,
         Array("numbers of the rows that have a column", (n_samples,), "int64"),
         Array("their labels, and the known ones of these", (2, n_samples)),
         Array("their weights", (n_samples,)),
@@ -323,24 +341,42 @@ def score_cost(
     shape: Shape,
     columns: int,
     process: Cost,
-    stream: Cost,
-    n_methods: int,
+    weightings: Sequence[Weighting],
+    methods: Sequence[Method],
     *,
+    weighted: bool,
     scaled: bool,
     pairwise: bool,
 ) -> Cost:
-    """List the memory of a unit of `columns` columns while the edges of `stream` pass."""
-    statistics = Objects("statistics of columns with rows of their own", (2 + n_methods) * columns, STATISTICS_BYTES)
+    """List the memory of a unit that scores `columns` columns by some methods, on graphs of some weightings.
+
+    `weighted` means that rows have weights, `scaled` that columns are rescaled, and `pairwise` that values may be
+    missing, and rows are picked column by column.
+    """
+    n_samples, labeled = shape.n_samples, reads_labels(methods, pairwise=pairwise)
+    statistics = Objects("statistics of columns with rows of their own", (2 + len(methods)) * columns, STATISTICS_BYTES)
     return (
         *process,
         *slab_cost(shape, columns, scaled=scaled),
         *panel_cost(shape, min(columns, PANEL_WIDTH), scaled=scaled, pairwise=pairwise),
         *tile_cost(shape, 4),
-        *stream,
-        *rows_cost(shape.n_samples, scaled=scaled, pairwise=pairwise),
+        *stream_cost(n_samples, weightings),
+        *rows_cost(n_samples, labeled=labeled, weighted=weighted, scaled=scaled, pairwise=pairwise),
+        *grouped_cost(n_samples, columns, "float64" if scaled else shape.dtype, methods),
         *conversion_cost(PANEL_WIDTH, 1 + pairwise),
         *((statistics,) if pairwise else ()),
     )
+
+
+def grouped_cost(n_samples: int, columns: int, dtype: str, methods: Sequence[Method]) -> Cost:
+    """List what statistics by label hold for each row, and the columns that some sort."""
+    needs = [need for method in methods for need in method.needs]
+    sorts = any(isinstance(need, NeedDistributions) for need in needs)
+    if not sorts and not any(isinstance(need, NeedOfLabels) for need in needs):
+        return ()
+    grouped = Objects("labeled rows by class or in order", n_samples, max(GROUPED_BYTES, SORT_BYTES * sorts))
+    copied = Array("labeled rows of the columns that are sorted", (n_samples, min(columns, GATHERED_COLUMNS)), dtype)
+    return (grouped, copied) if sorts else (grouped,)
 
 
 SCORE_STAGE = StageKind("score", __name__, score_slab, score_cost, arrays=create_scores, reads_weights=True)

@@ -187,6 +187,11 @@ Statistic = (
 Statistics = Mapping[Need, Statistic]
 
 
+def need_reads_labels(need: Need) -> bool:
+    """Return whether a statistic depends on the label of each row."""
+    return isinstance(need, NeedOfLabels | NeedSignTable) or (isinstance(need, NeedTails) and need.of_labeled)
+
+
 def panel_statistic(
     need: Need, F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None, passes: Passes = PLAIN
 ) -> Statistic:

@@ -71,6 +71,11 @@ class LabelCounts:
     by_class: tuple[int, ...]
     target: tuple[float, float, float] | None
 
+    @property
+    def n_distinct(self) -> int:
+        """Number of distinct labels of the rows that count: 0, 1, or 2 for more than one."""
+        return 1 + self.is_varied if self.n_counted else 0
+
     @classmethod
     def of(cls, labels: Labels, weights: np.ndarray | None = None) -> LabelCounts:
         """Count labels; `weights`, shape (n_samples,), float64, or None if every row counts for one."""

@@ -8,17 +8,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from daskfs.criteria.distance_correlation.plan import plan_correlation
-from daskfs.criteria.invariants import halves_of_slab, permuted_cost, plan_invariants, stream_bytes
-from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, slab_columns
+from daskfs.criteria.invariants import are_crossed, plan_invariants, stream_bytes, tests_cost, tests_of
+from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, scored_columns, slab_columns
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
 from daskfs.criteria.row_blocks import weights_cost
-from daskfs.criteria.slab import graph_needs, method_to_json
-from daskfs.criteria.statistics import NeedHalves, NeedInvariants, NeedOfLabels
+from daskfs.criteria.slab import SCORE_STAGE, graph_needs, method_to_json, reads_labels
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
@@ -29,13 +28,12 @@ from daskfs.graph.representation import Representation, plan_representation
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
-from daskfs.kernels.statistics.moments import GROUPED_BYTES
 from daskfs.plan.given import plan_given, plan_streams
 from daskfs.plan.lists import check_pairwise, longest_given, plan_all_lists, searches_cost
 from daskfs.plan.transforms import asked_scalings
 from daskfs.ranking.consensus import plan_consensus
 from daskfs.ranking.plan import plan_combination, plan_redundancy
-from daskfs.stages.cost import PROCESS, WORD, Cost, Objects, grown
+from daskfs.stages.cost import PROCESS, WORD, Cost, grown
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -139,29 +137,31 @@ class Chain:
 
     @cached_property
     def columns(self) -> int:
-        """Number of columns of a slab."""
-        data = self.data
-        scaled, pairwise = self.is_scaled, data.is_pairwise
-        return slab_columns(data.shape, self.memory_limit, scaled=scaled, pairwise=pairwise, own=self._own_cost(1))
+        """Number of columns of a slab of the stages beside "score"."""
+        return slab_columns(self.data.shape, self.memory_limit, scaled=self.is_scaled)
 
-    @property
-    def _tests(self) -> list[NeedInvariants]:
-        """The needs of the methods that test features on graphs, each once."""
-        needs = (need for method in self.all_methods for need in method.needs)
-        return list(dict.fromkeys(need for need in needs if isinstance(need, NeedInvariants)))
+    @cached_property
+    def scored_columns(self) -> int:
+        """Number of columns of a slab of the stage "score"."""
+        grown_by = self.scored_process[1:]
+        return scored_columns(self.data.shape, self.memory_limit, partial(self._slab_cost, grown_by))
 
-    def _own_cost(self, columns: int) -> tuple[Cost, Cost]:
-        """List the memory that methods take in a unit, for its rows and tests, and for a number of columns."""
-        methods, n_samples = self.all_methods, self.data.shape.n_samples
-        is_grouped = any(isinstance(need, NeedOfLabels) for method in methods for need in method.needs)
-        most = max((method.criterion.row_bytes for method in methods), default=0)
-        of_rows = Objects("labeled rows by class or in order", n_samples, max(most, GROUPED_BYTES * is_grouped))
-        if not self._tests:
-            return (of_rows,), ()
-        n_neighbors = max(need.weighting.n_neighbors if need.weighting else 0 for need in self._tests)
-        is_crossed = any(isinstance(need, NeedHalves) for method in methods for need in method.needs)
-        of_columns = halves_of_slab(self.data.shape, columns) if is_crossed else ()
-        return (of_rows, *permuted_cost(n_samples, n_neighbors)), of_columns
+    def _slab_cost(self, process: Cost, columns: int) -> Cost:
+        """List the memory of a unit that scores some columns."""
+        data, shape, methods = self.data, self.data.shape, self.scored
+        return (
+            *SCORE_STAGE.cost(
+                shape,
+                columns,
+                process,
+                graph_needs(methods),
+                methods,
+                weighted=data.is_weighted,
+                scaled=self.is_scaled,
+                pairwise=data.is_pairwise,
+            ),
+            *tests_cost(shape, columns, methods),
+        )
 
     @property
     def scored(self) -> Sequence[Method]:
@@ -213,30 +213,30 @@ class Chain:
     def _scoring(self) -> list[Stage]:
         """Return the stages from the neighbor lists to the scores of all methods."""
         shape, methods, process = self.data.shape, self.scored, self.process
-        weightings = graph_needs(list(methods))
+        weightings = graph_needs(methods)
         stages: list[Stage] = []
         for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
             if name != GIVEN:
                 stages += plan_edges(shape.n_samples, name, k, process, self.lists[name][1])
         streaming = plan_weights(shape.n_samples, weightings, process)
-        streaming += plan_invariants(self._tests, shape.n_samples, self.data.n_classes, process)
+        tests = tests_of(methods)
+        streaming += plan_invariants(tests, shape.n_samples, self.data.n_classes, process)
         slabs = plan_scores(
             shape,
             [method_to_json(method) for method in methods],
             weightings,
-            self.columns,
-            process,
-            scaled=self.is_scaled,
+            self.scored_columns,
+            self._slab_cost(self.scored_process, self.scored_columns),
             pairwise=self.data.is_pairwise,
         )
-        of_unit, of_columns = self._own_cost(self.columns)
-        slabs = slabs.with_more(*of_unit, *of_columns)
         n_fields = sum(len(method.fields) for method in methods)
-        read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)
+        labeled = reads_labels(methods, pairwise=self.data.is_pairwise)
+        per_unit = label_bytes(weightings, shape.n_samples, labeled=labeled)
         # if features are permuted, each unit reads the graphs on which they are tested once more
-        read += slabs.n_units * sum(stream_bytes(shape.n_samples, need) for need in self._tests)
-        read += slabs.n_units * 4 * shape.n_features * bool(of_columns)
-        written = WORD * n_fields * slabs.n_units * self.columns  # whole chunks count
+        per_unit += sum(stream_bytes(shape.n_samples, need) for need in tests)
+        per_unit += 4 * shape.n_features * are_crossed(methods)
+        read = slabs.bytes_read + slabs.n_units * per_unit
+        written = WORD * n_fields * slabs.n_units * self.scored_columns  # whole chunks count
         streaming.append(dataclasses.replace(slabs, bytes_read=read, bytes_written=written))
         stages += plan_streams(streaming, self.given, shape.n_samples, process)
         return stages + self._finishes()
@@ -299,11 +299,11 @@ def check_tested(methods: Sequence[Method], data: Data) -> None:
         raise JobError(msg)
 
 
-def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_samples: int) -> int:
+def label_bytes(weightings: Sequence[Weighting], n_samples: int, *, labeled: bool) -> int:
     """Return the bytes of labels that a scoring unit reads.
 
-    Labels are read once for all methods, and once for each graph whose weights depend on labels.
+    Labels are read once for all methods if these depend on the label of each row (`labeled`), and once for each graph
+    whose weights depend on labels.
     """
     by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labeled_factor != 1}
-    reads = any(method.criterion.needs_labels for method in methods) + len(by_label)
-    return WORD * reads * n_samples
+    return WORD * (labeled + len(by_label)) * n_samples

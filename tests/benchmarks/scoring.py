@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from daskfs.criteria.plan import plan_scores, slab_columns
+from daskfs.criteria.plan import plan_scores, scored_columns
 from daskfs.criteria.registry import Method, make_method
-from daskfs.criteria.slab import graph_needs, method_to_json, slab_range
+from daskfs.criteria.slab import SCORE_STAGE, graph_needs, method_to_json, reads_labels, slab_range
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool
@@ -40,7 +40,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.plan.chain import label_bytes
 from daskfs.plan.inline import run_all
-from daskfs.stages.cost import PROCESS
+from daskfs.stages.cost import PROCESS, Cost
 from daskfs.stages.stage import digest
 from daskfs.stages.units import run_stored_unit
 from daskfs.store import layout
@@ -126,10 +126,15 @@ def prepare(
         store_graph(context.store, lists, shape.n_samples, K)
         stages += plan_edges(shape.n_samples, lists.name, K, (PROCESS,))
         stages += plan_weights(shape.n_samples, weightings, (PROCESS,))
-    columns = slab_columns(shape, memory_limit, scaled=False)
+
+    def cost(columns: int) -> Cost:
+        way = {"weighted": False, "scaled": False, "pairwise": False}
+        return SCORE_STAGE.cost(shape, columns, (), weightings, methods, **way)
+
+    columns = scored_columns(shape, memory_limit, cost)
     raw = [method_to_json(method) for method in methods]
-    labels = label_bytes(methods, weightings, shape.n_samples)
-    scores = plan_scores(shape, raw, weightings, columns, (PROCESS,), scaled=False)
+    labels = label_bytes(weightings, shape.n_samples, labeled=reads_labels(methods, pairwise=False))
+    scores = plan_scores(shape, raw, weightings, columns, (PROCESS, *cost(columns)))
     stages.append(replace(scores, bytes_read=scores.bytes_read + scores.n_units * labels))
     return context, stages, methods
 

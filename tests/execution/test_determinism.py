@@ -183,7 +183,8 @@ def cut_and_ordered(way: Way) -> Iterator[set[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(submission, "run_stage", ordered)
         patch.setattr(planned_tiles, "plan_shape", cut)
-        patch.setattr(chain, "slab_columns", lambda *_, **__: way.slab_columns)
+        for name in ("slab_columns", "scored_columns"):
+            patch.setattr(chain, name, lambda *_, **__: way.slab_columns)
         yield several
 
 

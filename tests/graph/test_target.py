@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskfs.criteria.plan import plan_scores, slab_columns
 from daskfs.criteria.registry import make_method
-from daskfs.criteria.slab import graph_needs, method_to_json
 from daskfs.errors import InputError
 from daskfs.graph import target
 from daskfs.graph.edges import weight_summary
@@ -21,8 +19,9 @@ from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit, unit_blocks
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.neighbors.targets import SortedTargets
+from daskfs.plan.chain import Chain, Data
 from daskfs.plan.inline import memory_context, run_all
-from daskfs.stages.cost import PROCESS
+from daskfs.plan.lists import needed_lists
 from daskfs.stages.limits import check_memory
 from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
@@ -150,12 +149,7 @@ def test_names_that_stand_for_lists_by_target() -> None:
 def test_many_labeled_rows_fit_a_worker(n: int, limit: int) -> None:
     shape = plan_shape(n, 100, "float32", None, limit)
     method = make_method("SupervisedLaplacianScore", {})
-    ((lists, k),) = method.parameters.lists(n).values()
-    weightings = graph_needs([method])
-    stages = plan_lists(shape, lists, k, limit) + plan_edges(n, lists.name, k, (PROCESS,))
-    stages += plan_weights(n, weightings, (PROCESS,))
-    columns = slab_columns(shape, limit, scaled=False)
-    stages.append(plan_scores(shape, [method_to_json(method)], weightings, columns, (PROCESS,), scaled=False))
+    stages = Chain(Data(shape), [method], needed_lists([method], n), memory_limit=limit).stages()
     check_memory(stages, limit)
     assert (stages[0].n_units, stages[1].bytes_written) == (max(8, n // 2**26 + 1), n * 5 * 12)
 

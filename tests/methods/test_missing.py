@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.criteria import plan as planned_scores
 from daskfs.criteria.registry import Criterion, Method, criteria, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.graph.precomputed import Graph, WeightMatrix
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.panel import backend
+from daskfs.plan.chain import Chain, Data
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.plan.lists import needed_lists
+from daskfs.stages.cost import total
 from daskfs.store import layout
+from daskfs.tiles.shapes import plan_shape
 
 N_SAMPLES = 240
 CONSTANT, LAST_ROW, ONE_CLASS, UNKNOWN = 5, 6, 7, 8
@@ -231,7 +233,7 @@ def test_bits_do_not_depend_on_slabs_passes_or_other_columns(
     lists, values, counts = lists_of(X, methods, labels), X.astype(dtype), weights if weighted else None
     whole = scored(values, methods, labels, counts, lists)
     with monkeypatch.context() as patched:
-        patched.setattr("daskfs.plan.chain.slab_columns", lambda *_, **__: 2)
+        patched.setattr("daskfs.plan.chain.scored_columns", lambda *_, **__: 2)
         narrow = scored(values, methods, labels, counts, lists)
         patched.setattr(backend, "COMPILED_VALUES", 1)
         compiled = scored(values, methods, labels, counts, lists)
@@ -259,14 +261,12 @@ def test_trade_off_is_chosen_from_filled_rows() -> None:
 
 
 def test_columns_that_are_scored_together_are_planned() -> None:
-    shape = memory_context(np.zeros((200_000, 300)), None).tiles.shape
-    limit = 1 << 30
-    wide, narrow = (
-        planned_scores.slab_columns(shape, limit, scaled=True, pairwise=pairwise) for pairwise in (False, True)
+    shape = plan_shape(200_000, 300, "float64", None, 1 << 30)
+    methods = [make_method("VarianceScore", {"score_scaling": "zscore"})]
+    refused, pairwise = (
+        Chain(Data(shape, missing), methods, memory_limit=1 << 30) for missing in ("refuse", "pairwise")
     )
-    assert 1 <= narrow < wide
-    peaks = [
-        planned_scores.plan_scores(shape, [], [], narrow, (), scaled=True, pairwise=pairwise).peak_bytes
-        for pairwise in (False, True)
-    ]
-    assert peaks[1] - peaks[0] >= 8 * 200_000 * min(narrow, 64)
+    narrow = pairwise.scored_columns
+    assert 1 <= narrow < refused.scored_columns
+    costs = [total(chain._slab_cost((), narrow)) for chain in (refused, pairwise)]
+    assert costs[1] - costs[0] >= 8 * 200_000 * min(narrow, 64)

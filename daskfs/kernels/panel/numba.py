@@ -20,11 +20,10 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from daskfs.kernels.compiled import compiled
-from daskfs.kernels.panel.numpy import EDGE_BLOCK, SPARSE_SHARE, EdgeSums, SparsePanel, no_edge_sums
+from daskfs.kernels.panel.numpy import CACHE_LINE, EDGE_BLOCK, SPARSE_SHARE, EdgeSums, SparsePanel, no_edge_sums
 
 AHEAD = 16
 """Edges between the prefetch of a row and its use: enough for memory to answer, few enough to stay in a near cache."""
-CACHE_LINE = 64
 
 
 def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
@@ -167,6 +166,18 @@ def _edge_sums(
                     square[i, j] = x * x
             _add(partial, weights, e, n, square, 0)
         sums += partial
+
+
+@compiled
+def _is_sparse(F: np.ndarray, most: int) -> bool:
+    """Return whether at most `most` values are not 0."""
+    total = 0
+    for r in range(F.shape[0]):
+        for j in range(F.shape[1]):
+            total += F[r, j] != 0
+        if total > most:
+            return False
+    return True
 
 
 @compiled
@@ -325,14 +336,13 @@ def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def compressed(F: np.ndarray) -> SparsePanel | None:
     """Return the values of a panel that are not 0, by which edges visit them alone; None if they are many.
 
-    Panels have at most 64 columns.
+    Panels have at most 64 columns. Rows of one cache line are as near as their marks.
     """
     F = _ordered(F)
-    rows = np.empty((F.shape[0], 2), np.uint64)
-    count = _mark(F, rows)
-    if count > SPARSE_SHARE * F.size:
+    if F.shape[1] * F.itemsize <= CACHE_LINE or not _is_sparse(F, int(SPARSE_SHARE * F.size)):
         return None
-    values = np.empty(count, F.dtype)
+    rows = np.empty((F.shape[0], 2), np.uint64)
+    values = np.empty(_mark(F, rows), F.dtype)
     _gather(F, rows, values)
     return SparsePanel(rows, values)
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 EDGE_BLOCK = 1024
+CACHE_LINE = 64
 SPARSE_SHARE = 1 / 16
 """Maximum share of values that are not 0 where edges visit these values only."""
+ROW_MARK_BYTES = 16
+"""Bytes that say which values of a row are not 0."""
 
 
 @dataclass(frozen=True)
