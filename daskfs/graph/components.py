@@ -1,75 +1,64 @@
-"""Connected components of a graph whose edges are streamed in blocks."""
+"""Connected components, and degrees, of a graph whose edges are streamed in blocks."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import index_dtype
-from daskfs.kernels.statistics.moments import row_blocks
 
-EDGES_AT_ONCE = 2**19
+COMPILED_EDGES = 2**22
+"""Edges from which on compiled loops pay: below, holding all edges takes less time than loading numba."""
+HELD_EDGE_BYTES = 56
+"""Bytes of an edge while the components of a graph that is held are found."""
 
 
 class Components:
-    """Union-find over the edges added so far, in O(n_nodes) memory.
+    """Components and degrees of the edges added so far.
 
     Parameters
     ----------
     n_nodes
         Number of nodes.
+    n_edges
+        Number of edges that will be added. Few are held; of many, each node holds its degree and another node of its
+        component.
 
-    Notes
-    -----
-    Every node points to a lower node of its component, and the lowest one, the root, to itself. Edges are contracted to
-    the roots of their ends; SciPy finds the components of the remaining small graph.
+    Attributes
+    ----------
+    degrees
+        Number of edges of each node, shape (n_nodes,), int32 or int64.
     """
 
-    def __init__(self, n_nodes: int) -> None:
-        self._parent = np.arange(n_nodes, dtype=index_dtype(n_nodes))
-        self._held = np.empty_like(self._parent)  # by root, its number among those that are joined
+    def __init__(self, n_nodes: int, n_edges: int) -> None:
+        dtype = index_dtype(n_nodes)
+        self._held: list[np.ndarray] = []
+        self._nodes = None
+        if n_edges >= COMPILED_EDGES:
+            self._nodes = np.zeros((n_nodes, 2), dtype)  # degree and parent, which are needed at once
+            self._nodes[:, 1] = np.arange(n_nodes, dtype=dtype)
+            self.degrees = self._nodes[:, 0]
+        else:
+            self.degrees = np.zeros(n_nodes, dtype)
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
-        """Add edges: pairs of nodes, integer arrays of shape (n_edges,) each.
-
-        Consecutive edges of the same source are the fastest.
-        """
-        for edges in row_blocks(source.size, EDGES_AT_ONCE):
-            own = source[edges]
-            first = np.flatnonzero(np.diff(own, prepend=-1))
-            roots = np.repeat(self._roots(own[first]), np.diff(first, append=own.size))
-            self._join(roots, self._roots(target[edges]))
+        """Add edges: pairs of nodes, int64, shape (n_edges,) each."""
+        if self._nodes is not None:
+            import_module("daskfs.kernels.union_find").join(self._nodes.reshape(-1), source, target)
+            return
+        for ends in (source, target):
+            np.add.at(self.degrees, ends, 1)
+        self._held.append(np.stack([source, target]))
 
     def sizes(self) -> np.ndarray:
-        """Return the size of each component at its lowest node, 0 elsewhere; shape (n_nodes,), int32 or int64."""
-        sizes = self._held
-        sizes[:] = 0
-        for nodes in row_blocks(sizes.size, EDGES_AT_ONCE):
-            np.add.at(sizes, self._roots(np.arange(nodes.start, nodes.stop)), sizes.dtype.type(1))
-        return sizes
-
-    def _roots(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the root of each node, with path halving."""
-        parent, roots = self._parent, self._parent[nodes]
-        moving = np.flatnonzero(parent[roots] != roots)
-        while moving.size:
-            below = roots[moving]
-            above = parent[parent[below]]
-            parent[below] = parent[nodes[moving]] = roots[moving] = above
-            moving = moving[parent[above] != above]
-        return roots
-
-    def _join(self, a: np.ndarray, b: np.ndarray) -> None:
-        apart = a != b
-        ends = np.concatenate([a[apart], b[apart]])
-        if not ends.size:
-            return
-        self._held[ends] = np.arange(ends.size, dtype=ends.dtype)
-        number = self._held[ends]  # equal for equal roots: the one that was written last
-        tails, heads = number.reshape(2, -1)
-        graph = sp.coo_array((np.ones(tails.size, dtype=bool), (tails, heads)), shape=(ends.size, ends.size))
-        n_components, component = sp.csgraph.connected_components(graph, directed=False)
-        component = component[number]
-        lowest = np.full(n_components, self._parent.size, ends.dtype)
-        np.minimum.at(lowest, component, ends)
-        self._parent[ends] = lowest[component]
+        """Return the number of nodes of each component, shape (n_components,)."""
+        if self._nodes is not None:
+            found = import_module("daskfs.kernels.union_find").sizes(self._nodes)
+            return np.asarray(found[found > 0])
+        n_nodes = self.degrees.size
+        source, target = np.concatenate([np.empty((2, 0), np.int64), *self._held], axis=1)
+        self._held.clear()
+        graph = sp.coo_array((np.ones(source.size, np.int32), (source, target)), shape=(n_nodes, n_nodes))
+        return np.bincount(sp.csgraph.connected_components(graph, directed=False)[1])

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.graph.components import EDGES_AT_ONCE, Components
+from daskfs.graph.components import COMPILED_EDGES, HELD_EDGE_BYTES, Components
 from daskfs.graph.partition import block_rows, largest_block, lists_cost
 from daskfs.graph.spec import TARGET_NAMES, Weighting
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.weights import edge_weights
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
-from daskfs.stages.cost import WORD, Array, Cost
+from daskfs.stages.cost import COMPILED, WORD, Array, Cost, Objects, fullest, grown
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
@@ -214,31 +214,30 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     """Summarize components, degrees and edge lengths. For lists by target only labeled rows are nodes."""
     del unit
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
-    n_samples = context.tiles.shape.n_samples
-    degree = np.zeros(n_samples, dtype=np.int64)
-    components = Components(n_samples)
-    lengths = _Histogram(*_lengths(store, name, k))
-    for source, target, length in edge_blocks(context, name, k):
-        np.add.at(degree, source, 1)
-        np.add.at(degree, target, 1)
-        components.add(source, target)
-        lengths.add(length)
-    sizes = components.sizes()
-    n_components, largest = int(np.count_nonzero(sizes)), int(sizes.max())
+    n_samples = n_nodes = context.tiles.shape.n_samples
     if name in TARGET_NAMES:
-        degree = degree[context.labeled_rows()]
-        n_components -= n_samples - degree.size
-    degrees = _Histogram(degree.size, float(degree.min()), float(degree.max()))
-    for rows in row_blocks(degree.size, block_rows(n_samples)):
-        degrees.add(degree[rows].astype(np.float64))
+        labels = context.label_counts()
+        assert labels is not None
+        n_nodes = labels.n_counted
+    lengths = _Histogram(*_lengths(store, name, k))
+    graph = Components(n_samples, lengths.size)
+    for source, target, length in edge_blocks(context, name, k):
+        graph.add(source, target)
+        lengths.add(length)
+    sizes = graph.sizes()
+    n_rows = _counts(graph.degrees)  # by degree
+    n_rows[0] -= n_samples - n_nodes
+    degree = np.flatnonzero(n_rows)
+    degrees = _Histogram(n_nodes, float(degree.min()), float(degree.max()))
+    degrees.add(degree.astype(np.float64), n_rows[degree])
     summary = {
-        "n_nodes": degree.size,
+        "n_nodes": n_nodes,
         "n_edges": lengths.size,
-        "n_components": n_components,
-        "largest_component": largest,
-        "n_isolated": degree.size - int(np.count_nonzero(degree)),
+        "n_components": sizes.size - (n_samples - n_nodes),
+        "largest_component": int(sizes.max()),
+        "n_isolated": int(n_rows[0]),
         "max_degree": int(degree.max()),
-        "mean_degree": float(degree.mean()),
+        "mean_degree": 2 * lengths.size / n_nodes,
         "length_histogram": lengths.result(),
         "degree_histogram": degrees.result(),
     }
@@ -257,6 +256,14 @@ def _lengths(store: Store, name: str, k: int) -> tuple[int, float, float]:
     return int(n_edges.sum()), float(shortest.min(initial=np.inf)), float(longest.max(initial=-np.inf))
 
 
+def _counts(values: np.ndarray) -> np.ndarray:
+    """Return how often each of the integers from 0 to the largest occurs, int64."""
+    found = np.zeros(int(values.max(initial=0)) + 1, np.int64)
+    for some in row_blocks(values.size, COMPARED_ENTRIES):
+        found += np.bincount(values[some], minlength=found.size)
+    return found
+
+
 class _Histogram:
     """Histogram of `size` values from `low` to `high` with bins of equal width."""
 
@@ -266,9 +273,9 @@ class _Histogram:
         self._is_narrow = size == 0 or high - low <= 1e-9 * max(abs(low), abs(high))
         self._counts = np.zeros(HISTOGRAM_BINS, dtype=np.int64)
 
-    def add(self, values: np.ndarray) -> None:
+    def add(self, values: np.ndarray, counts: np.ndarray | None = None) -> None:
         if not self._is_narrow:
-            self._counts += np.histogram(values, bins=HISTOGRAM_BINS, range=self._range)[0]
+            self._counts += np.histogram(values, bins=HISTOGRAM_BINS, range=self._range, weights=counts)[0]
 
     def result(self) -> dict[str, list[float]]:
         """Return edges of bins and counts."""
@@ -615,19 +622,22 @@ def given_edges(n_entries: int) -> Cost:
     )
 
 
-def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost, *, by_label: bool = False) -> Cost:
-    """Return the memory cost of an "edges-summary" unit with blocks of `n_edges` edges that cost `streamed`.
-
-    `by_label` means that only labeled rows are nodes.
-    """
-    return (
+def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost) -> Cost:
+    """Return the memory cost of an "edges-summary" unit with up to `n_edges` edges, whose blocks cost `streamed`."""
+    held = (
         *process,
-        Array("degrees, and those of labeled rows", (2, n_samples), "int64"),
-        Array("lower nodes of the same components, and sizes", (2, n_samples), _index(n_samples)),
+        Array("degrees", (n_samples,), _index(n_samples)),
+        Objects("edges", min(n_edges, COMPILED_EDGES), HELD_EDGE_BYTES),
         *streamed,
-        Array("nodes that are joined, their roots, and the graph of these", (16, min(EDGES_AT_ONCE, n_edges)), "int64"),
-        *(_labeled(n_samples) if by_label else ()),
     )
+    if n_edges < COMPILED_EDGES:
+        return held
+    streams = (
+        *grown(process, COMPILED),
+        Array("degrees, nodes of the same components, and sizes", (4, n_samples), _index(n_samples)),
+        *streamed,
+    )
+    return fullest(streams, held)
 
 
 def _labeled(n_samples: int) -> Cost:

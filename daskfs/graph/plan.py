@@ -291,14 +291,13 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
 
 def _describing(n_samples: int, parameters: Mapping[str, Any], process: Cost) -> Stage:
     graph, k = parameters["name"], parameters["n_neighbors"]
-    size, by_label = largest_block(n_samples), graph in TARGET_NAMES  # only labeled rows are nodes
     return Stage.of(
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{graph}-{k}",
         1,
         parameters,
-        EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), size * k, process, by_label=by_label),
-        bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if by_label else 0),
+        EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), n_samples * k, process),
+        bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if graph in TARGET_NAMES else 0),
     )
 
 

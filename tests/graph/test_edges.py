@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
 from daskfs.graph import partition, plan
-from daskfs.graph.components import Components
+from daskfs.graph.components import COMPILED_EDGES, Components
 from daskfs.graph.edges import create_edges, edge_blocks, send_entries, store_edges, weighted_blocks
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_weights
@@ -248,20 +248,18 @@ def chain(n: int, cuts: int) -> tuple[IntArray, IntArray]:
 class TestComponents:
     @staticmethod
     def assert_components(n: int, source: IntArray, target: IntArray, n_blocks: int) -> None:
-        components = Components(n)
-        for edges in np.array_split(np.arange(source.size), n_blocks):
-            components.add(source[edges], target[edges])
-        sizes = components.sizes()
         graph = coo_array((np.ones(source.size), (source, target)), shape=(n, n))
-        _, component = connected_components(graph, directed=False)
-        _, lowest, expected = np.unique(component, return_index=True, return_counts=True)
-        np.testing.assert_array_equal(np.flatnonzero(sizes), np.sort(lowest))
-        np.testing.assert_array_equal(sizes[lowest], expected)
+        expected = np.bincount(connected_components(graph, directed=False)[1])
+        for n_edges in (source.size, COMPILED_EDGES):
+            components = Components(n, n_edges)
+            for edges in np.array_split(np.arange(source.size), n_blocks):
+                components.add(source[edges], target[edges])
+            np.testing.assert_array_equal(np.sort(components.sizes()), np.sort(expected))
+            ends = np.concatenate([source, target])
+            np.testing.assert_array_equal(components.degrees, np.bincount(ends, minlength=n))
 
-    @pytest.mark.parametrize("at_once", [3, 64, 2**19])
-    def test_random_graphs(self, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_random_graphs(self) -> None:
         """From isolated nodes only, over many components, to one."""
-        monkeypatch.setattr("daskfs.graph.components.EDGES_AT_ONCE", at_once)
         for n_edges, n_blocks in product([0, 30, 150, 600], [1, 7, 60]):
             source, target = np.random.default_rng(n_edges + n_blocks).integers(0, 200, (2, n_edges))
             self.assert_components(200, source, target, n_blocks)

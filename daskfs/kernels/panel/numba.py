@@ -19,27 +19,11 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from daskfs.kernels.compiled import compiled
+from daskfs.kernels.compiled import compiled, prefetch
 from daskfs.kernels.panel.numpy import CACHE_LINE, EDGE_BLOCK, SPARSE_SHARE, EdgeSums, SparsePanel, no_edge_sums
 
 AHEAD = 16
 """Edges between the prefetch of a row and its use: enough for memory to answer, few enough to stay in a near cache."""
-
-
-def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
-    """Prefetch the cache line of one value of a flat array."""
-    del typing_context
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
-        builder.call(function, [address, flag(0), flag(3), flag(1)])  # read, high locality, data
-        return context.get_dummy_value()
-
-    return types.void(values, index), generate
 
 
 def _trailing_zeros(typing_context: Any, bits: Any) -> Any:
@@ -53,7 +37,6 @@ def _trailing_zeros(typing_context: Any, bits: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-_prefetch: Any = intrinsic(_prefetched)
 _lowest: Any = intrinsic(_trailing_zeros)
 
 
@@ -143,7 +126,7 @@ def _ask(flat: np.ndarray, width: int, target: np.ndarray, first: int) -> None:
     line = max(1, CACHE_LINE // flat.itemsize)
     for coming in range(first, min(first + 4, target.shape[0])):
         for j in range(target[coming] * width, (target[coming] + 1) * width, line):
-            _prefetch(flat, j)
+            prefetch(flat, j)
 
 
 @compiled
@@ -224,10 +207,10 @@ def _sparse_edge_sums(
         partial[:] = 0.0
         for e in range(start, stop):
             if e + 2 * AHEAD < n_edges:
-                _prefetch(flat, 2 * target[e + 2 * AHEAD])
+                prefetch(flat, 2 * target[e + 2 * AHEAD])
                 coming = np.int64(rows[target[e + AHEAD], 1])
                 if coming < values.shape[0]:
-                    _prefetch(values, coming)
+                    prefetch(values, coming)
             tail, head = source[e], target[e]
             tails, heads = rows[tail, 0], rows[head, 0]
             t, h, left = np.int64(rows[tail, 1]), np.int64(rows[head, 1]), tails | heads
