@@ -36,6 +36,7 @@ from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_source
 from daskfs.sources import SourceSpec, open_source
 from daskfs.sources.checks import MOST_FEATURES
+from daskfs.stages.cost import Workers
 from daskfs.stages.stage import Plan
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import read_buffer
@@ -81,7 +82,7 @@ def test_every_array_of_a_plan_holds_its_numbers_and_fits_its_codec(n: int, m: i
         )
         ingested = {"source": {"missing": "mean"}, "shape": asdict(shape), "write_x": True, "fingerprint": ""}
         filled = plan_ingest(shape, {**ingested, "row_names": False}, 1, 0, write_x=True)
-        stages = (*filled, *plan_run(job, TilePlan("x/tiles", shape, "", False), None, limit).stages)
+        stages = (*filled, *plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit)).stages)
         again = Plan.from_json(json.loads(json.dumps(Plan("", stages).to_json())), "")
         assert again.stages == stages
         assert min(min(s.n_units, s.peak_bytes, s.bytes_read + 1, s.bytes_written + 1) for s in stages) > 0
@@ -341,9 +342,9 @@ def test_sources_of_as_many_columns_as_possible(tmp_path: Path, write: Any, n_fe
     path = str(folder / write(folder, (3, n_features)))
     if n_features > MOST_FEATURES:
         with pytest.raises(InputError, match="2147483647"):
-            plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), TiB)
+            plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), Workers(TiB))
         return
-    plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), TiB)
+    plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), Workers(TiB))
     if write is not _zarr:  # dense rows of two gigabytes
         X = sp.csr_matrix(open_source(SourceSpec(path)).read_rows(0, 3))
         found = {(int(i), int(j)): float(value) for i, j, value in zip(*sp.find(X), strict=True)}
@@ -357,7 +358,7 @@ def test_sources_of_more_rows_than_an_int32_counts(tmp_path: Path, write: Any, n
     folder = tmp_path / f"{write.__name__}{n_samples}"
     folder.mkdir()
     path = str(folder / write(folder, (n_samples, 3)))
-    plan = plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), TiB)
+    plan = plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), Workers(TiB))
     assert (plan.shape.n_samples, plan.shape.band(plan.shape.n_bands - 1).stop) == (n_samples, n_samples)
     found = open_source(SourceSpec(path)).read_rows(n_samples - 2, n_samples)
     expected = [[7, 7, 7]] * 2 if write is _zarr else [[0, 0, 0], [0, 3, 0]]

@@ -15,16 +15,16 @@ from daskfs.graph.edges import edge_bytes
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import compiles
 from daskfs.kernels.scaling import row_statistics
-from daskfs.stages.cost import COMPILED, WORD, Cost, total
+from daskfs.stages.cost import COMPILED, MIN_UNITS, WORD, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import (
-    MIN_PARALLEL,
     MIN_TILE_BYTES,
     SLABS_PER_WORKER,
     fill_bytes,
     row_bytes,
     slab_budget,
+    slab_width,
     slabs_bytes,
 )
 
@@ -34,27 +34,34 @@ MOST_FIELDS = 4
 """Fields per table in the planned bytes."""
 
 
-def slab_columns(shape: Shape, memory_limit: int | None, *, scaled: bool) -> int:
-    """Return the number of columns of a slab that fits the slab budget, so that a unit may hold copies of it."""
-    return _whole_tiles(shape, slab_budget(memory_limit) // total(slab_cost(shape, 1, scaled=scaled)))
+def slab_columns(shape: Shape, memory_limit: int | None, n_units: int = MIN_UNITS, *, scaled: bool) -> int:
+    """Return the number of columns of a slab that fits the slab budget, so that a unit may hold copies of it.
+
+    A large X has `n_units` slabs or more, unless their columns were few.
+    """
+    return _whole_tiles(shape, slab_budget(memory_limit) // total(slab_cost(shape, 1, scaled=scaled)), n_units)
 
 
-def scored_columns(shape: Shape, memory_limit: int | None, cost: Callable[[int], Cost]) -> int:
-    """Return the number of columns of a scoring unit: each slab reads the whole graph, so as many as fit.
+def scored_columns(
+    shape: Shape, memory_limit: int | None, cost: Callable[[int], Cost], n_units: int = MIN_UNITS
+) -> int:
+    """Return the number of columns of a scoring unit: all that fit, as each slab reads the whole graph.
 
-    `cost` returns what a unit of some columns holds, in addition to the bare process.
+    `cost` returns what a unit of some columns holds, in addition to the bare process; `n_units` is as in
+    :func:`slab_columns`. Slabs are not cut by rows as well: parts of a slab would read less of the graph each, but the
+    columns again, which are as many bytes where memory is what makes slabs narrow.
     """
     room = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
     if memory_limit is None:  # a bound on what columns take, beside what any unit takes
         room += total(cost(0))
     fitting = bisect_right(range(1, shape.n_features + 1), room, key=lambda columns: total(cost(columns)))
-    return _whole_tiles(shape, fitting)
+    return _whole_tiles(shape, fitting, n_units)
 
 
-def _whole_tiles(shape: Shape, fitting: int) -> int:
-    """Return the columns of a slab of whole tile columns, up to `fitting`; large X has several slabs."""
+def _whole_tiles(shape: Shape, fitting: int, n_units: int) -> int:
+    """Return the columns of a slab of whole tile columns, up to `fitting`."""
     is_large = shape.x_bytes > MIN_TILE_BYTES
-    wanted = max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL)) if is_large else shape.n_features
+    wanted = max(shape.tile_columns, slab_width(shape.n_features, n_units)) if is_large else shape.n_features
     columns = max(1, min(fitting, wanted))
     if columns > shape.tile_columns:
         columns -= columns % shape.tile_columns

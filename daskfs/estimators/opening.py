@@ -15,6 +15,7 @@ from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
+from daskfs.stages.cost import Workers
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
@@ -196,7 +197,7 @@ def stored_context(
     pool = pool_of_threads(n_jobs, client or current_client())
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
         data = make_data({"source": as_source(X, Path(scratch)), "missing": missing, "labels": labels})
-        tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
+        tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", Workers(count=max(1, pool.n_threads)))
         if tiles_plan.stages:
             progress = progress_of_call()
             try:

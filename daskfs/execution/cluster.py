@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from daskfs.stages.cost import Workers
 from daskfs.stages.processors import pinned_environment
 
 if TYPE_CHECKING:
@@ -107,17 +108,18 @@ def machine_memory() -> int:
     return int(memory_limit())
 
 
-def granted_memory(settings: ClusterSettings, client: Client | None) -> tuple[int | None, int]:
-    """Return the memory limit of a worker process in bytes, None if unknown, and its number of concurrent units.
+def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers:
+    """Return the workers that units are planned for.
 
-    For existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
+    Of existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
     """
     if not settings.is_joined:
-        limit = settings.memory_limit or machine_memory() // max(settings.n_workers, 1)
-        return limit, settings.threads
-    limits, threads = [settings.memory_limit or 0], settings.threads
+        count = max(settings.n_workers, 1)
+        return Workers(settings.memory_limit or machine_memory() // count, settings.threads, count)
+    limits, threads, count = [settings.memory_limit or 0], settings.threads, 1
     if client is not None:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         limits += [int(w.get("memory_limit") or 0) for w in workers]
         threads = max((int(w.get("nthreads") or 1) for w in workers), default=1)
-    return min((limit for limit in limits if limit > 0), default=None), threads
+        count = max(len(workers), 1)
+    return Workers(min((limit for limit in limits if limit > 0), default=None), threads, count)

@@ -232,5 +232,5 @@ def _export_tiles(
             remove(target)
     task = reduced.contents.tiles.info.task or "auto"
     settings = cluster or ClusterSettings(workers=0)
-    write_tiles(lambda limit: plan_source(reduced.spec, task, store.url, limit), str(out), settings, reduced.progress)
+    write_tiles(lambda own: plan_source(reduced.spec, task, store.url, own), str(out), settings, reduced.progress)
     return target

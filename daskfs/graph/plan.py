@@ -78,6 +78,24 @@ def plan_graph(
     return groups.stages(others, exact)
 
 
+def search_notes(stages: Iterable[Stage], n_samples: int) -> list[str]:
+    """Say which searches have cells larger than a worker has memory for, as rows are wide, and few in the sample."""
+    notes = []
+    for stage in stages:
+        if not stage.is_of(CELLS_STAGE):
+            continue
+        plan = Partitioning(**stage.parameters["partitioning"])
+        if (rows := n_samples // plan.n_cells) > plan.max_members:
+            name = GraphSpec(**stage.parameters["graph"]).name
+            notes.append(
+                f"graph {name}: rows are wide, so that the sample gives {plan.n_cells:,} cells of some {rows:,} rows, "
+                f"and a worker has memory for {plan.max_members:,}: cells are searched in pieces, and fewer neighbors "
+                "are found. Compare rows in principal components, as by transform: "
+                "{graph: zscore+pca=50}, or raise cluster.memory_limit"
+            )
+    return notes
+
+
 def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> Stage:
     n = shape.n_samples
     n_units = len(search_units(n))

@@ -33,7 +33,7 @@ from daskfs.plan.lists import check_pairwise, longest_given, plan_all_lists, sea
 from daskfs.plan.transforms import asked_scalings
 from daskfs.ranking.consensus import plan_consensus
 from daskfs.ranking.plan import plan_combination, plan_redundancy
-from daskfs.stages.cost import PROCESS, WORD, Cost, grown
+from daskfs.stages.cost import MIN_UNITS, PROCESS, WORD, Cost, grown
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -98,6 +98,8 @@ class Chain:
         Distance correlations of all features to compute.
     memory_limit
         Memory of one worker, bytes; None if unknown.
+    n_units
+        Number of slabs to cut a large X into, unless these were narrow.
     base
         Memory of a worker process before its first unit; empty if memory is not planned.
     """
@@ -114,6 +116,7 @@ class Chain:
     filtered: Sequence[Method] = ()
     correlation: CorrelationSpec | None = None
     memory_limit: int | None = None
+    n_units: int = MIN_UNITS
     base: Cost = (PROCESS,)
 
     @cached_property
@@ -138,13 +141,13 @@ class Chain:
     @cached_property
     def columns(self) -> int:
         """Number of columns of a slab of the stages beside "score"."""
-        return slab_columns(self.data.shape, self.memory_limit, scaled=self.is_scaled)
+        return slab_columns(self.data.shape, self.memory_limit, self.n_units, scaled=self.is_scaled)
 
     @cached_property
     def scored_columns(self) -> int:
         """Number of columns of a slab of the stage "score"."""
-        grown_by = self.scored_process[1:]
-        return scored_columns(self.data.shape, self.memory_limit, partial(self._slab_cost, grown_by))
+        cost = partial(self._slab_cost, self.scored_process[1:])
+        return scored_columns(self.data.shape, self.memory_limit, cost, self.n_units)
 
     def _slab_cost(self, process: Cost, columns: int) -> Cost:
         """List the memory of a unit that scores some columns."""

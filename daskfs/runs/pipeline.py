@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from daskfs.criteria.registry import check_labels
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
-from daskfs.execution.cluster import ClusterSettings, granted_memory
+from daskfs.execution.cluster import ClusterSettings, granted_workers
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
@@ -49,7 +49,7 @@ from daskfs.runs.repair import (
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
-from daskfs.stages.cost import limit_per_unit
+from daskfs.stages.cost import Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import create_arrays
@@ -203,9 +203,9 @@ class _Run:
         with ExitStack() as stack:
             # existing workers report their memory; new ones are only started for a job that passed all checks
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
-            limit, threads = granted_memory(settings, client)
+            workers = granted_workers(settings, client)
             self._tell_of_silent(pool_of(settings, client))
-            tiles = self._prepared(limit, threads, is_joined=settings.is_joined)
+            tiles = self._prepared(workers, is_joined=settings.is_joined)
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:
                 return done
@@ -221,9 +221,9 @@ class _Run:
             )
             if tiles.stages:
                 fill_tiles(tiles, runner)
-            batches = self._run_batches(tiles, client, limit, threads) if tiles.has_batch else []
-            plan = self._plan(tiles, limit_per_unit(limit, threads), batches)
-            check_memory(plan.stages, limit, threads, is_joined=settings.is_joined)
+            batches = self._run_batches(tiles, client, workers) if tiles.has_batch else []
+            plan = self._plan(tiles, workers, batches)
+            check_memory(plan.stages, workers, is_joined=settings.is_joined)
             context = Context(self.store)
             check_labels_of(plan, context)
             check_scalings_of(plan, context)
@@ -248,14 +248,14 @@ class _Run:
                     self.store.write_json(layout.RUN_JSON, self.manifest)
             raise
 
-    def _prepared(self, limit: int | None, threads: int, *, is_joined: bool) -> TilePlan:
+    def _prepared(self, workers: Workers, *, is_joined: bool) -> TilePlan:
         """Plan and check the run as far as possible without tiles, then write the manifest."""
-        tiles, is_cut = self._tile_plan(limit_per_unit(limit, threads))
+        tiles, is_cut = self._tile_plan(workers)
         names = listed_names(self.job, tiles)
-        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
-        planned_at = planner_for_memory(self.job, tiles, tiles.task, threads, names, is_cut=is_cut)
+        early = plan_run(self.job, tiles, tiles.task, workers, names)
+        planned_at = planner_for_memory(self.job, tiles, tiles.task, workers, names, is_cut=is_cut)
         stages = (*tiles.stages, *early.stages)
-        check_memory(stages, limit, threads, planned_at=planned_at, is_joined=is_joined)
+        check_memory(stages, workers, planned_at=planned_at, is_joined=is_joined)
         self._check_graph(early)
         if self.superseded or self.appended:
             self._take_over(keep_tiles=is_cut)
@@ -266,11 +266,11 @@ class _Run:
         self.store.write_json(layout.RUN_JSON, self.manifest)
         return tiles
 
-    def _tile_plan(self, limit: int | None) -> tuple[TilePlan, bool]:
+    def _tile_plan(self, workers: Workers) -> tuple[TilePlan, bool]:
         """Return the plan of the tiles, and whether it is that of tiles already begun, which keep their shape."""
         stored, url = self.manifest.get("tiles"), self.store.url + "/" + layout.TILES_DIR
         known = None if stored is None else TilePlan.from_json(stored)
-        current = plan_tiles(self.job.data, url, limit, self._base_of(known))
+        current = plan_tiles(self.job.data, url, workers, self._base_of(known))
         if known is None:
             return current, False
         # the tiles of another job may have another URL: the run directory may be a copy
@@ -363,15 +363,13 @@ class _Run:
         found = [batch for batch in self.manifest.get("batches", ()) if batch["methods"]]
         return [batch_url(self.store.url, batch["number"]) for batch in found]
 
-    def _run_batches(
-        self, tiles: TilePlan, client: Client | None, limit: int | None, threads: int
-    ) -> list[dict[str, Any]]:
+    def _run_batches(self, tiles: TilePlan, client: Client | None, workers: Workers) -> list[dict[str, Any]]:
         """Run the job over each batch, after planning all, and return facts for the manifest."""
         batches = find_batches(self.job, tiles.url)
         jobs = batch_jobs(self.job, self.store.url, tiles.url, batches)
         for name, job in jobs.items():
             with error_context("batch", name):
-                check_planned(job, limit, threads)
+                check_planned(job, workers)
         done = {}
         for name, job in jobs.items():
             self.progress.message(f"batch {name}")
@@ -386,7 +384,7 @@ class _Run:
             for batch in batches
         ]
 
-    def _plan(self, tiles: TilePlan, limit: int | None, batches: Sequence[Mapping[str, Any]]) -> Plan:
+    def _plan(self, tiles: TilePlan, workers: Workers, batches: Sequence[Mapping[str, Any]]) -> Plan:
         info = read_tile_info(Store(as_path(tiles.url)))
         assert info is not None
         tiles = dataclasses.replace(
@@ -398,7 +396,7 @@ class _Run:
         )
         names = open_tiles(tiles.url).feature_names()
         known = [{key: batch[key] for key in ("number", "name", "methods")} for batch in batches]
-        planned = plan_run(self.job, tiles, info.task, limit, names, known)
+        planned = plan_run(self.job, tiles, info.task, workers, names, known)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is None:
             planned = self.adapt(planned)
@@ -446,11 +444,11 @@ class _Run:
         self.manifest["files"] = {layout.REPORT_HTML: file_checksum(self.store, layout.REPORT_HTML)}
 
 
-def check_planned(job: Job, limit: int | None, threads: int) -> None:
+def check_planned(job: Job, workers: Workers) -> None:
     """Raise :class:`MemoryPlanError` if the job of a batch, which has not begun, does not fit a worker."""
     url = f"{as_path(job.output.path)}/{layout.TILES_DIR}"
-    tiles = plan_tiles(job.data, url, limit_per_unit(limit, threads))
-    check_memory((*tiles.stages, *plan_run(job, tiles, None, limit_per_unit(limit, threads)).stages), limit, threads)
+    tiles = plan_tiles(job.data, url, workers)
+    check_memory((*tiles.stages, *plan_run(job, tiles, None, workers).stages), workers)
 
 
 def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
@@ -568,8 +566,8 @@ def convert(
         Any subclass. Finished units stay recorded, and the same call resumes the conversion.
     """
 
-    def planned(limit: int | None) -> TilePlan:
-        tiles = plan_tiles(data, str(as_output_path(target)), limit)
+    def planned(workers: Workers) -> TilePlan:
+        tiles = plan_tiles(data, str(as_output_path(target)), workers)
         if not tiles.stages:
             msg = f"{data.source} already is a tile store."
             raise InputError(msg)
@@ -579,13 +577,13 @@ def convert(
 
 
 def write_tiles(
-    planned: Callable[[int | None], TilePlan],
+    planned: Callable[[Workers], TilePlan],
     target: str,
     settings: ClusterSettings,
     progress: Progress | None = None,
     warnings: list[str] | None = None,
 ) -> dict[str, int]:
-    """Write the tiles that `planned` returns for a memory limit in bytes; otherwise as :func:`convert`."""
+    """Write the tiles that `planned` returns for some workers; otherwise as :func:`convert`."""
     progress = progress or Silent()
     store = Store(as_output_path(target))
     if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
@@ -601,13 +599,13 @@ def write_tiles(
     with closing(progress), locking as lock, stoppable():
         if lock.warning:
             tell(f"{lock.warning}.", lock.warning)
-        limit, threads = granted_memory(settings, None)
-        tiles = planned(limit_per_unit(limit, threads))
+        workers = granted_workers(settings, None)
+        tiles = planned(workers)
 
         def planned_at(memory_limit: int) -> Sequence[Stage]:
-            return planned(limit_per_unit(memory_limit, threads)).stages
+            return planned(dataclasses.replace(workers, memory_limit=memory_limit)).stages
 
-        check_memory(tiles.stages, limit, threads, planned_at=planned_at)
+        check_memory(tiles.stages, workers, planned_at=planned_at)
         begun = store.read_json(layout.PLAN_JSON)
         if begun is not None:
             stages = Plan.from_json(begun, store.url).stages

@@ -11,6 +11,7 @@ from daskfs.criteria.slab import method_to_json
 from daskfs.errors import JobError
 from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE
+from daskfs.graph.plan import search_notes
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
@@ -28,7 +29,7 @@ from daskfs.runs.evaluation import plan_evaluation
 from daskfs.runs.graph_inputs import precomputed_graph, representation
 from daskfs.runs.selection import selected_count, wanted_filter
 from daskfs.runs.tiles import plan_tiles
-from daskfs.stages.cost import WORD, Cost, limit_per_unit
+from daskfs.stages.cost import WORD, Cost, Workers
 from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
@@ -42,7 +43,7 @@ def plan_run(
     job: Job,
     tiles: TilePlan,
     task: Task | None,
-    memory_limit: int | None,
+    workers: Workers,
     names: Sequence[str] | None = None,
     batches: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
@@ -56,8 +57,8 @@ def plan_run(
         Plan of the tiles, with the shape of the data.
     task
         Task of the labels; None without labels or if not known yet.
-    memory_limit
-        Bytes of one worker; None for no limit.
+    workers
+        Workers that will run the units.
     names
         Feature names; None if not known yet.
     batches
@@ -92,7 +93,9 @@ def plan_run(
         chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
     else:
         chain = Chain(data, methods, lists, (), given, rep)
-    chain = dataclasses.replace(chain, redundancy=wanted, filtered=methods, memory_limit=memory_limit)
+    chain = dataclasses.replace(
+        chain, redundancy=wanted, filtered=methods, memory_limit=workers.unit_limit, n_units=workers.n_units
+    )
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
     filtered = {} if wanted is None else {"filtered": True}
@@ -111,7 +114,7 @@ def plan_run(
     first = settled[0].name
     settled = tuple(dataclasses.replace(one, begins_with=first) if one.is_of(DESIGN_STAGE) else one for one in settled)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
-    facts["notes"] = notes
+    facts["notes"] = [*search_notes(settled, shape.n_samples), *notes]
     facts["given"] = next((dict(found.identity) for found in (given, rep) if found is not None), None)
     facts["job"] = digest(start, job.identity(), facts["given"])
     identity = digest(facts["job"], [stage.fingerprint for stage in settled])
@@ -119,7 +122,7 @@ def plan_run(
 
 
 def planner_for_memory(
-    job: Job, tiles: TilePlan, task: Task | None, threads: int, names: Sequence[str] | None, *, is_cut: bool
+    job: Job, tiles: TilePlan, task: Task | None, workers: Workers, names: Sequence[str] | None, *, is_cut: bool
 ) -> Callable[[int], Sequence[Stage]]:
     """Return a function from a worker's memory limit to the stages of the run, those of its tiles first.
 
@@ -129,16 +132,16 @@ def planner_for_memory(
         As for :func:`plan_run`.
     tiles
         Current plan of the tiles.
-    threads
-        Units that a worker runs at once.
+    workers
+        The workers, whose memory is another.
     is_cut
         Whether some tiles exist, and keep their shape.
     """
 
     def planned_at(memory_limit: int) -> Sequence[Stage]:
-        limit = limit_per_unit(memory_limit, threads)
-        cut = tiles if is_cut else plan_tiles(job.data, tiles.url, limit)
-        return (*cut.stages, *plan_run(job, cut, task, limit, names).stages)
+        own = dataclasses.replace(workers, memory_limit=memory_limit)
+        cut = tiles if is_cut else plan_tiles(job.data, tiles.url, own)
+        return (*cut.stages, *plan_run(job, cut, task, own, names).stages)
 
     return planned_at
 

@@ -13,7 +13,7 @@ import numpy as np
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
 from daskfs.errors import StoreError
-from daskfs.execution.cluster import ClusterSettings, granted_memory
+from daskfs.execution.cluster import ClusterSettings, granted_workers
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.target import TARGETS_STAGE
@@ -28,7 +28,6 @@ from daskfs.runs.tiles import plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
-from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.kind import kind_of
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, most_written
@@ -103,23 +102,22 @@ class PlannedRun:
 def planned_run(job: Job) -> PlannedRun:
     """Plan a run without running or writing anything; :class:`MemoryPlanError` if a unit does not fit a worker."""
     settings = settled_cluster(job)
-    limit, threads = granted_memory(settings, None)
+    workers = granted_workers(settings, None)
     store = Store(as_path(job.output.path))
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
     mine = manifest is not None and manifest["job"] == job.identity()
-    budget = limit_per_unit(limit, threads)
-    tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", budget)
+    tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", workers)
     is_cut = mine and manifest is not None and bool(manifest.get("tiles"))
     if is_cut and manifest is not None:
         tiles = TilePlan.from_json(manifest["tiles"])
     stored = store.read_json(layout.PLAN_JSON) if mine else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     names = None if stored else listed_names(job, tiles)
-    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
-    planned_at = None if stored else planner_for_memory(job, tiles, task, threads, names, is_cut=is_cut)
-    check_memory((*tiles.stages, *plan.stages), limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
-    return PlannedRun(settings, store, tiles, plan, limit, stored is not None)
+    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, workers, names)
+    planned_at = None if stored else planner_for_memory(job, tiles, task, workers, names, is_cut=is_cut)
+    check_memory((*tiles.stages, *plan.stages), workers, planned_at=planned_at, is_joined=settings.is_joined)
+    return PlannedRun(settings, store, tiles, plan, workers.memory_limit, stored is not None)
 
 
 @with_storage_access

@@ -20,6 +20,7 @@ from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
 from daskfs.sources.state import source_state, unchanged_rows
+from daskfs.stages.cost import Workers
 from daskfs.stages.stage import (
     digest,
 )
@@ -85,12 +86,10 @@ def is_tile_store(spec: SourceSpec) -> bool:
         raise unreadable(path, error) from error
 
 
-def plan_tiles(
-    data: DataBlock, tiles_url: str, memory_limit: int | None, base: Mapping[str, Any] | None = None
-) -> TilePlan:
+def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: Mapping[str, Any] | None = None) -> TilePlan:
     """Plan the tiles of a source: use a tile store, read X in place, or convert it into `tiles_url`.
 
-    `base` is that of :func:`plan_source`.
+    `workers` and `base` are those of :func:`plan_source`.
 
     Raises
     ------
@@ -103,11 +102,11 @@ def plan_tiles(
         if data.only_batch is None and (data.max_samples or tiles.shape.n_samples) >= tiles.shape.n_samples:
             return tiles
         spec = dataclasses.replace(_part_of_tiles(data, spec.source), max_samples=data.max_samples)
-        return plan_source(spec, tiles.task or "auto", tiles_url, memory_limit)
+        return plan_source(spec, tiles.task or "auto", tiles_url, workers)
     if data.only_batch is not None:
         msg = f"data.only_batch is for tiles, and {spec.source} is none: convert it with --batch first."
         raise JobError(msg)
-    return plan_source(spec, data.task, tiles_url, memory_limit, base)
+    return plan_source(spec, data.task, tiles_url, workers, base)
 
 
 def _part_of_tiles(data: DataBlock, url: str) -> SourceSpec:
@@ -120,7 +119,7 @@ def _part_of_tiles(data: DataBlock, url: str) -> SourceSpec:
 
 
 def plan_source(
-    spec: SourceSpec, task: str, tiles_url: str, memory_limit: int | None, base: Mapping[str, Any] | None = None
+    spec: SourceSpec, task: str, tiles_url: str, workers: Workers, base: Mapping[str, Any] | None = None
 ) -> TilePlan:
     """Plan the tiles of a source that is not a tile store, or that is a part of one.
 
@@ -132,8 +131,8 @@ def plan_source(
         Task of the labels, or "auto".
     tiles_url
         URL of the tile store to fill.
-    memory_limit
-        Bytes of one worker; None for no limit.
+    workers
+        Workers that will fill and read it.
     base
         What :func:`daskfs.tiles.plan.base_of` says of the tiles there, whose bands are kept where only rows at the end
         of the same source were added; :class:`InputError` if others changed. None to keep nothing.
@@ -145,10 +144,11 @@ def plan_source(
         info.n_features,
         info.dtype.name,
         info.nnz if info.is_sparse else None,
-        memory_limit,
+        workers.unit_limit,
         info.row_multiple,
+        workers.n_units,
     )
-    x_path = _path_in_place(source, memory_limit)
+    x_path = _path_in_place(source, workers.unit_limit)
     if x_path is not None:
         rows, columns = source.chunks  # type: ignore[attr-defined]
         rows, columns = min(rows, info.n_samples), min(columns, info.n_features)

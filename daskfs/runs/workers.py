@@ -10,6 +10,7 @@ from daskfs.execution.cluster import AUTO, ClusterSettings, machine_memory
 from daskfs.job.job import Job
 from daskfs.runs.extent import ranking_seconds
 from daskfs.runs.tiles import plan_tiles
+from daskfs.stages.cost import Workers
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
@@ -37,7 +38,7 @@ def settled_cluster(job: Job) -> ClusterSettings:
         return settings
     if settings.is_joined or settings.slurm is not None or settings.kubernetes is not None:
         return replace(settings, workers=ELSEWHERE)
-    shape = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", None).shape
+    shape = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", Workers()).shape
     if run_seconds(job, shape) <= FEW_SECONDS:
         return replace(settings, workers=0)
     fitting = machine_memory() // (settings.memory_limit or LEAST_MEMORY)

@@ -14,6 +14,8 @@ HELD_SHARE = 0.7
 """Share of a worker's memory limit that a process may fill between units; Dask pauses a worker at 0.8."""
 USABLE = 0.9
 """Share of a worker's memory limit that a process may fill during a unit; the nanny ends a process at 0.95."""
+MIN_UNITS = 8
+UNITS_PER_THREAD = 3
 WORD = 8
 """Bytes of a float64 or int64, the item size of most files."""
 HALF_WORD = 4
@@ -103,11 +105,35 @@ def fullest(*moments: Iterable[Held]) -> Cost:
     return max(map(tuple, moments), key=total)
 
 
-def limit_per_unit(memory_limit: int | None, threads: int) -> int | None:
-    """Return the memory limit for the plan of one unit when `threads` units share a process of `memory_limit` bytes."""
-    if memory_limit is None:
-        return None
-    return int((PROCESS_BYTES + (USABLE * memory_limit - PROCESS_BYTES) / threads) / USABLE)
+@dataclass(frozen=True)
+class Workers:
+    """The workers that units are planned for.
+
+    Attributes
+    ----------
+    memory_limit
+        Bytes of a worker process; None if unknown.
+    threads
+        Units that a process runs at once.
+    count
+        Number of processes.
+    """
+
+    memory_limit: int | None = None
+    threads: int = 1
+    count: int = 1
+
+    @property
+    def unit_limit(self) -> int | None:
+        """Memory limit for the plan of one unit, of those that share a process; None if unknown."""
+        if self.memory_limit is None:
+            return None
+        return int((PROCESS_BYTES + (USABLE * self.memory_limit - PROCESS_BYTES) / self.threads) / USABLE)
+
+    @property
+    def n_units(self) -> int:
+        """Number of units to cut a large stage into, so that none of the workers waits for long at its end."""
+        return max(MIN_UNITS, UNITS_PER_THREAD * self.count * self.threads)
 
 
 def available_bytes(memory_limit: int | None) -> int | None:

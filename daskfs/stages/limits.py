@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from daskfs.errors import MemoryPlanError
-from daskfs.stages.cost import PROCESS_BYTES, USABLE, MiB
+from daskfs.stages.cost import PROCESS_BYTES, USABLE, MiB, Workers
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
 
 
 def check_memory(
     stages: Sequence[Stage],
-    memory_limit: int | None,
-    threads: int = 1,
+    workers: Workers,
     *,
     planned_at: Callable[[int], Sequence[Stage]] | None = None,
     is_joined: bool = False,
@@ -26,10 +25,8 @@ def check_memory(
     ----------
     stages
         Planned stages.
-    memory_limit
-        Memory limit of a worker in bytes; None if it is unknown, and nothing is checked.
-    threads
-        Units that a worker runs at once.
+    workers
+        The workers; nothing is checked if their memory limit is unknown.
     planned_at
         Function that plans the stages for another limit in bytes, since tiles and groups of rows depend on the limit;
         None if they do not.
@@ -41,6 +38,7 @@ def check_memory(
     MemoryPlanError
         If a unit does not fit; the message names a sufficient limit.
     """
+    memory_limit, threads = workers.memory_limit, workers.threads
     if memory_limit is None:
         return
     stage = max(stages, key=lambda stage: stage.peak_bytes, default=None)

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from daskfs.errors import ClusterError, MemoryPlanError
+from daskfs.stages.cost import Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Stage
 from daskfs.version import installed_version
@@ -70,7 +71,7 @@ def check_room(stage: Stage) -> None:
 
     worker = get_worker()
     try:
-        check_memory([stage], worker.memory_manager.memory_limit, worker.state.nthreads, is_joined=True)
+        check_memory([stage], Workers(worker.memory_manager.memory_limit, worker.state.nthreads), is_joined=True)
     except MemoryPlanError as error:
         msg = f"the worker at {worker.address} is too small for this run: {error}"
         raise ClusterError(msg) from error

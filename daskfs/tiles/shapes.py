@@ -10,7 +10,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.statistics.moments import ROW_BLOCK
 from daskfs.sources.checks import MOST_FEATURES
-from daskfs.stages.cost import HALF_WORD, PROCESS_BYTES, USABLE, WORD, Array, Cost, Held, MiB, Objects, total
+from daskfs.stages.cost import HALF_WORD, MIN_UNITS, PROCESS_BYTES, USABLE, WORD, Array, Cost, Held, MiB, Objects, total
 from daskfs.store.tiles import Shape, sparse_chunk
 
 MOST_ROWS = 2**40
@@ -21,7 +21,6 @@ SLAB_BYTES = 256 * MiB
 """Bytes of a slab or band if the memory limit of a worker is unknown."""
 SLABS_PER_WORKER = 3
 """Slabs or bands that fit a worker in addition to the bare process: one, and its copies."""
-MIN_PARALLEL = 8
 WANTED_TILES = 64
 WANTED_SPARSE_BANDS = 16
 """Number of tiles or sparse bands to aim at, within the minimum and maximum tile size."""
@@ -51,13 +50,20 @@ def slab_budget(memory_limit: int | None) -> int:
 
 
 def plan_shape(
-    n_samples: int, n_features: int, dtype: str, nnz: int | None, memory_limit: int | None, row_multiple: int = 1
+    n_samples: int,
+    n_features: int,
+    dtype: str,
+    nnz: int | None,
+    memory_limit: int | None,
+    row_multiple: int = 1,
+    n_units: int = MIN_UNITS,
 ) -> Shape:
     """Choose the tile shape of a matrix.
 
-    Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. A large X has at
-    least eight of each, for parallelism. If possible, a band has at least the number of rows that the source reads at
-    once (`row_multiple`); otherwise the source would read them again for each band.
+    Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. A large X has
+    `n_units` of each, for parallelism, but no slabs narrower than 32 columns for that. If possible, a band has at least
+    the number of rows that the source reads at once (`row_multiple`); otherwise the source would read them again for
+    each band.
 
     Raises
     ------
@@ -73,15 +79,16 @@ def plan_shape(
         entries = nnz * entry_bytes(itemsize)
         per_row = max(1, entries // max(n_samples, 1))
         most = min(MAX_TILE_BYTES, budget // REORDERED_COPIES)
-        target = int(np.clip(entries // WANTED_SPARSE_BANDS, MIN_TILE_BYTES, max(MIN_TILE_BYTES, most)))
-        together = min(row_multiple, n_samples // MIN_PARALLEL, most // per_row)
+        n_bands = max(WANTED_SPARSE_BANDS, n_units)
+        target = int(np.clip(entries // n_bands, MIN_TILE_BYTES, max(MIN_TILE_BYTES, most)))
+        together = min(row_multiple, n_samples // n_units, most // per_row)
         rows = _band_rows(max(target // per_row, together), n_samples)
-        columns = min(n_features, max(1, min(budget // (n_samples * itemsize), -(-n_features // MIN_PARALLEL))))
+        columns = min(n_features, max(1, min(budget // (n_samples * itemsize), slab_width(n_features, n_units))))
         return Shape(n_samples, n_features, dtype, is_sparse=True, nnz=nnz, tile_rows=rows, tile_columns=columns)
     x_bytes = n_samples * n_features * itemsize
     columns = n_features
     if x_bytes > MIN_TILE_BYTES:
-        n_slabs = min(MIN_PARALLEL, max(1, n_features // MIN_SLAB_COLUMNS))
+        n_slabs = min(n_units, max(1, n_features // MIN_SLAB_COLUMNS))
         columns = -(-n_features // n_slabs)
     columns = max(1, min(columns, budget // (n_samples * itemsize)))
     if columns > ALIGNED_COLUMNS:
@@ -90,9 +97,15 @@ def plan_shape(
     fitting = budget // (n_features * itemsize)
     # for narrow rows, per-row overhead takes more memory than the values
     fitting = min(fitting, max(NARROW_ROWS, budget // (n_features * itemsize + SENT_ROW_BYTES)))
-    together = min(row_multiple, n_samples // MIN_PARALLEL, MAX_TILE_BYTES // (columns * itemsize))
+    fitting = min(fitting, max(n_samples // n_units, MIN_TILE_BYTES // (columns * itemsize)))
+    together = min(row_multiple, n_samples // n_units, MAX_TILE_BYTES // (columns * itemsize))
     rows = _band_rows(min(max(target // (columns * itemsize), together), fitting), n_samples)
     return Shape(n_samples, n_features, dtype, is_sparse=False, nnz=None, tile_rows=rows, tile_columns=columns)
+
+
+def slab_width(n_features: int, n_units: int) -> int:
+    """Return the columns of the slabs of a large X, of which there are `n_units` unless they were too narrow."""
+    return min(-(-n_features // MIN_UNITS), max(MIN_SLAB_COLUMNS, -(-n_features // n_units)))
 
 
 def _band_rows(wanted: int, n_samples: int) -> int:

@@ -302,4 +302,4 @@ def test_the_plan_counts_their_bytes(tmp_path: Path) -> None:
     written = [next(s for s in p["stages"] if s["stage"] == "labels")["bytes_written"] for p in (plain, weighted)]
     assert written == [8 * N_SAMPLES, 16 * N_SAMPLES]
     peaks = [next(s for s in p["stages"] if s["stage"] == "score")["peak_bytes"] for p in (plain, weighted)]
-    assert peaks[1] - peaks[0] == 24 * N_SAMPLES
+    assert peaks[1] - peaks[0] == 32 * N_SAMPLES  # weights, and labels of the rows that count

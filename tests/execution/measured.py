@@ -13,6 +13,7 @@ from daskfs import make_job
 from daskfs.job.job import Job
 from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
+from daskfs.stages.cost import Workers
 from daskfs.stages.stage import Stage
 from tests.execution.runs import run, write_job
 
@@ -47,9 +48,9 @@ class Case:
     def planned(self) -> list[Stage]:
         """Return the stages that are held to their plan, without running anything."""
         job: Job = make_job({"output": {"path": "never-made"}, **self.job()})
-        tiles = plan_tiles(job.data, "never-made/tiles", 4 * GiB)
+        tiles = plan_tiles(job.data, "never-made/tiles", Workers(4 * GiB))
         task = tiles.task or ("regression" if job.data.task == "regression" else "classification")
-        stages = (*tiles.stages, *plan_run(job, tiles, task, 4 * GiB).stages)
+        stages = (*tiles.stages, *plan_run(job, tiles, task, Workers(4 * GiB)).stages)
         return [stage for stage in stages if stage.name.startswith(self.of)]
 
 

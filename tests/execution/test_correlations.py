@@ -20,6 +20,7 @@ from daskfs.criteria.distance_correlation.plan import plan_correlation
 from daskfs.execution.submission import pending_units
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 from daskfs.plan.inline import memory_context
+from daskfs.stages.cost import Workers
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage, with_fingerprints
 from daskfs.stages.units import run_unit
@@ -203,7 +204,7 @@ def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, way: str, n_sa
     from daskfs.runs.tiles import plan_tiles
 
     source = f"synthetic:mixture?n_samples={n_samples}&n_features={n_features}&n_classes=4&n_informative=8&seed=1"
-    plan = plan_tiles(DataBlock(source=source), str(tmp_path / "tiles"), 2**30)
+    plan = plan_tiles(DataBlock(source=source), str(tmp_path / "tiles"), Workers(2**30))
     from daskfs.execution.progress import Silent
 
     fill_tiles(plan, Runner(Pool(), Silent(), lambda *_: None))

@@ -87,10 +87,10 @@ def test_a_part_has_the_groups_and_slabs_of_the_whole(tmp_path: Path) -> None:
         job = load_job(job_file(tmp_path, n_samples, cluster=cluster, graph={"engine": "cells", "n_neighbors": 5}))
         return {stage.name.partition("-")[0]: stage for stage in planned_run(job).stages}
 
-    whole, part = planned(5_000_000), planned(20_000)
+    whole, part = planned(20_000_000), planned(20_000)
     for name in ("build", "score"):
         assert part[name].n_units < whole[name].n_units
-        adapted = _in_form_of(whole[name], part[name], 100_000)
+        adapted = _in_form_of(whole[name], part[name], 200_000)
         assert adapted.n_units == whole[name].n_units
         assert adapted.is_of(BUILD_STAGE, SCORE_STAGE)
 

@@ -18,7 +18,7 @@ from daskfs.execution.pool import Pool
 from daskfs.execution.progress import Silent
 from daskfs.execution.submission import run_stages
 from daskfs.plan.chain import with_weights
-from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, held_from, total
+from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, Workers, held_from, total
 from daskfs.stages.kind import StageKind, all_kinds, kind_of
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, stages_from, with_fingerprints
@@ -70,7 +70,7 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
     (weighted,) = with_weights([stage], 10)
     assert weighted.peak_bytes - stage.peak_bytes == total(weighted.cost[2:]) == 3 * 8 * 10
     with pytest.raises(MemoryPlanError, match=r"Smaller table need less\."):
-        check_memory([stage], 300 * MiB)
+        check_memory([stage], Workers(300 * MiB))
     context = Context(Store(tmp_path))
     stages = with_fingerprints([stage], "")
     context.store.write_json("plan.json", Plan(str(tmp_path), stages, "identity").to_json())

@@ -19,7 +19,7 @@ from daskfs import make_job
 from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.errors import MemoryPlanError
 from daskfs.runs.status import plan_job
-from daskfs.stages.cost import PROCESS_BYTES, MiB
+from daskfs.stages.cost import PROCESS_BYTES, MiB, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs
@@ -93,9 +93,9 @@ def test_stages_that_grow_with_their_limit() -> None:
 
     for limit in (420, 450, 500):
         with pytest.raises(MemoryPlanError) as refused:
-            check_memory(planned_at(limit * MiB), limit * MiB, planned_at=planned_at)
+            check_memory(planned_at(limit * MiB), Workers(limit * MiB), planned_at=planned_at)
         named = enough(str(refused.value)) * MiB
-        check_memory(planned_at(named), named, planned_at=planned_at)
+        check_memory(planned_at(named), Workers(named), planned_at=planned_at)
 
 
 # --------------------------------------------------------------------------------------------------------- as users see

@@ -27,7 +27,7 @@ from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.ranking.plan import plan_redundancy
 from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
-from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, limit_per_unit
+from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.stages.units import shared_arrays
@@ -97,7 +97,7 @@ def test_chunks_of_shared_arrays_are_small_enough_for_their_codec(
     job = make_job({"data": {"source": "x"}, "methods": [method], "output": {"path": "x"}, "graph": {"engine": engine}})
     ingested = {"source": {"missing": "mean"}, "shape": asdict(shape), "write_x": True, "fingerprint": ""}
     stages = plan_ingest(shape, {**ingested, "row_names": False}, 1, 0, write_x=True)
-    planned = plan_run(job, TilePlan("x/tiles", shape, "", False), None, limit)
+    planned = plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit))
     tiles = Tiles(Store(None), TileInfo(shape, "", "x"))
     arrays = shared_arrays(Context(Store(None), tiles), (*stages, *planned.stages))
     assert arrays
@@ -136,14 +136,14 @@ class TestApproximateSearch:
     ) -> None:
         limit = gigabytes * GiB
         stages = plan_graph(plan_shape(n, m, "float32", None, limit), GraphSpec(metric, engine=engine), k, limit)
-        check_memory(stages, limit)
+        check_memory(stages, Workers(limit))
         assert [stage.kind_name for stage in stages] == ["cells", "assign", "build", "merge", "recall"]
 
     def test_a_hundred_million_rows(self) -> None:
         limit = 16 * GiB
         shape = plan_shape(10**8, 1000, "float32", None, limit)
         stages = {stage.kind_name: stage for stage in plan_graph(shape, GraphSpec(), 10, limit)}
-        check_memory(list(stages.values()), limit)
+        check_memory(list(stages.values()), Workers(limit))
         assert stages["build"].n_units < 1000
         assert sum(stage.n_units for stage in stages.values()) < 2000
         assert stages["cells"].bytes_read < GiB
@@ -155,7 +155,7 @@ class TestApproximateSearch:
         """Bands of few rows are compared band by band, and a million columns in 128."""
         limit = 16 * GiB
         stages = plan_graph(plan_shape(10**4, 10**6, "float32", None, limit), GraphSpec(engine="cells"), 10, limit)
-        check_memory(stages, limit)
+        check_memory(stages, Workers(limit))
 
     def test_stages_know_how_long_they_are_needed(self) -> None:
         spec = GraphSpec("cosine", engine="cells")
@@ -181,7 +181,7 @@ def planned(source: str, **blocks: object) -> Plan:
     job = make_job(
         {"data": {"source": source}, "methods": ["LaplacianScore", "PearsonScore"], "output": {"path": "x"}, **blocks}
     )
-    return plan_run(job, plan_tiles(job.data, "x/tiles", 4 * GiB), "regression", 4 * GiB)
+    return plan_run(job, plan_tiles(job.data, "x/tiles", Workers(4 * GiB)), "regression", Workers(4 * GiB))
 
 
 def test_json_and_back() -> None:
@@ -214,22 +214,22 @@ def test_fingerprints_follow_from_everything_before() -> None:
 
 def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
     stage = Stage("score", SCORE_STAGE.reference, 1, {}, 900 * 2**20)
-    check_memory([stage], GiB)
+    check_memory([stage], Workers(GiB))
     with pytest.raises(
         MemoryPlanError, match=r"stage score needs 900 MiB .*memory_limit is 512 MiB.* to 1000 MiB or more"
     ):
-        check_memory([stage], GiB // 2)
-    check_memory([stage], None)
+        check_memory([stage], Workers(GiB // 2))
+    check_memory([stage], Workers(None))
 
 
 def test_threads_share_a_worker() -> None:
     stage = Stage("score", SCORE_STAGE.reference, 1, {}, 600 * 2**20)
-    check_memory([stage], GiB, threads=2)
+    check_memory([stage], Workers(GiB, 2))
     with pytest.raises(MemoryPlanError, match=r"1000 MiB in a worker process for 3 units at once.* fewer threads"):
-        check_memory([stage], GiB, threads=3)
-    assert limit_per_unit(GiB, 1) == GiB
+        check_memory([stage], Workers(GiB, 3))
+    assert Workers(GiB, 1).unit_limit == GiB
     check_memory(
-        [Stage("score", SCORE_STAGE.reference, 1, {}, int(0.9 * (limit_per_unit(GiB, 2) or 0)))], GiB, threads=2
+        [Stage("score", SCORE_STAGE.reference, 1, {}, int(0.9 * (Workers(GiB, 2).unit_limit or 0)))], Workers(GiB, 2)
     )
 
 
@@ -242,12 +242,19 @@ def test_redundancy_filter_of_large_data(n: int, m: int, measure: str) -> None:
     wanted = {"measure": measure, "n_candidates": 500, "keep": [3], "scaling": None}
     methods = [{"label": f"method {i}"} for i in range(8)]
     stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, limit, scaled=False), ())
-    check_memory(stages, limit)
+    check_memory(stages, Workers(limit))
     assert [stage.name for stage in stages][-1] == "filter"
     assert stages[-1].n_units == 8
     assert shape.x_bytes <= stages[1].bytes_read < 1.3 * shape.x_bytes
     assert stages[1].needed_until == "filter"
     assert stages[1].bytes_written < 8 * 64 * 8 * 502**2
+
+
+@pytest.mark.parametrize(("transform", "n_notes"), [(None, 1), ("pca=50", 0)])
+def test_cells_larger_than_a_worker_are_noted(transform: str | None, n_notes: int) -> None:
+    source = "synthetic:mixture?n_samples=1000000&n_features=100000"
+    notes = planned(source, transform={"graph": transform}, graph={"engine": "cells"}).facts["notes"]
+    assert len([note for note in notes if "searched in pieces" in note]) == n_notes
 
 
 def test_candidates_that_are_too_many() -> None:
@@ -273,7 +280,7 @@ class TestLoops:
     @pytest.mark.parametrize(("n", "m"), [(10**8, 500), (10**6, 500), (10**6, 10_000), (2000, 5000), (10**5, 10**5)])
     def test_of_large_data_fit_sixteen_gigabytes(self, n: int, m: int) -> None:
         stages = self.staged(n, m, 16 * GiB, "RLSR", "DSSFS")
-        check_memory(list(stages.values()), 16 * GiB)
+        check_memory(list(stages.values()), Workers(16 * GiB))
         for stage in stages.values():
             if stage.kind_name == "rescaled-rows":
                 assert stage.n_units <= 1024
@@ -283,12 +290,12 @@ class TestLoops:
     def test_what_does_not_fit_names_the_solver_that_does(self) -> None:
         stages = self.staged(10**6, 20_000, 8 * GiB, "RLSR")
         with pytest.raises(MemoryPlanError, match=r"memory_limit to .* Methods with solver 'cg' need less"):
-            check_memory(list(stages.values()), 8 * GiB)
-        check_memory(list(self.staged(10**6, 20_000, 8 * GiB, "RLSR", solver="cg").values()), 8 * GiB)
+            check_memory(list(stages.values()), Workers(8 * GiB))
+        check_memory(list(self.staged(10**6, 20_000, 8 * GiB, "RLSR", solver="cg").values()), Workers(8 * GiB))
 
     def test_a_million_rows_fit_two_gigabytes(self) -> None:
         stages = self.staged(10**6, 500, 2 * GiB, "RLSR", "SSUFS", "DSSFS")
-        check_memory(list(stages.values()), 2 * GiB)
+        check_memory(list(stages.values()), Workers(2 * GiB))
 
     def test_stages_share_loops_and_know_how_long_they_are_needed(self) -> None:
         stages = self.staged(10**5, 20, GiB, "RLSR", "RLSR", "DSSFS", max_iter=7)
@@ -373,14 +380,14 @@ class TestEliminations:
         assert stages["svm-tables"].parameters["route"] == route
         assert ("svm-judge" in stages) == (route == "exact")
         if parameters.get("large_n", "auto") == "auto" and not {"retrain", "criterion"} & set(parameters):
-            check_memory(list(stages.values()), limit)
+            check_memory(list(stages.values()), Workers(limit))
 
     @pytest.mark.parametrize("laplacian", [False, True])
     @pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**6, 10_000), (10**5, 10**5)])
     def test_landmarks_of_large_data_fit_sixteen_gigabytes(self, n: int, m: int, laplacian: bool) -> None:
         limit = 16 * GiB
         stages = self.staged(n, m, limit, n, laplacian=laplacian)
-        check_memory(list(stages.values()), limit)
+        check_memory(list(stages.values()), Workers(limit))
         shape = plan_shape(n, m, "float32", None, limit)
         passes = stages["svm-sums"]
         assert shape.x_bytes <= passes.bytes_read < 1.2 * shape.x_bytes
@@ -391,15 +398,15 @@ class TestEliminations:
     def test_labels_that_nobody_has_counted_refuse_nothing(self) -> None:
         """Of 40,000 rows few may be labeled; once they are counted the plan says what they take."""
         for criterion in ("rfe", "rmb"):
-            check_memory(list(self.staged(40_000, 52, GiB, None, criterion=criterion).values()), GiB)
+            check_memory(list(self.staged(40_000, 52, GiB, None, criterion=criterion).values()), Workers(GiB))
         few = self.staged(40_000, 52, GiB, 500, criterion="rmb")
-        check_memory(list(few.values()), GiB)
+        check_memory(list(few.values()), Workers(GiB))
         assert few["svm-judge"].peak_bytes < PROCESS_BYTES + 64 * MiB
         many = self.staged(40_000, 52, GiB, 10_000, criterion="rmb")
         with pytest.raises(MemoryPlanError, match=r"takes the square of the labeled rows, with laplacian of all"):
-            check_memory(list(many.values()), GiB)
+            check_memory(list(many.values()), Workers(GiB))
 
     def test_a_refusal_names_landmarks_where_these_serve(self) -> None:
         stages = self.staged(40_000, 52, GiB, 10_000, large_n="exact")
         with pytest.raises(MemoryPlanError, match=r"stage svm-judge .* SVMRFE with large_n 'landmarks' takes as much"):
-            check_memory(list(stages.values()), GiB)
+            check_memory(list(stages.values()), Workers(GiB))

@@ -22,6 +22,7 @@ from daskfs.kernels.neighbors.targets import SortedTargets
 from daskfs.plan.chain import Chain, Data
 from daskfs.plan.inline import memory_context, run_all
 from daskfs.plan.lists import needed_lists
+from daskfs.stages.cost import Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
@@ -150,7 +151,7 @@ def test_many_labeled_rows_fit_a_worker(n: int, limit: int) -> None:
     shape = plan_shape(n, 100, "float32", None, limit)
     method = make_method("SupervisedLaplacianScore", {})
     stages = Chain(Data(shape), [method], needed_lists([method], n), memory_limit=limit).stages()
-    check_memory(stages, limit)
+    check_memory(stages, Workers(limit))
     assert (stages[0].n_units, stages[1].bytes_written) == (max(8, n // 2**26 + 1), n * 5 * 12)
 
 

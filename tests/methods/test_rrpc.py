@@ -17,7 +17,7 @@ from daskfs.criteria.plan import plan_finish
 from daskfs.criteria.rrpc.candidates import MAX_CANDIDATES
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.statistics.comoments import stretch_rows
-from daskfs.stages.cost import PROCESS
+from daskfs.stages.cost import PROCESS, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.tiles.shapes import plan_shape
 from tests.cases import case
@@ -198,7 +198,7 @@ class TestPlans:
     @pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**4, 10**5), (10**6, 20_000)])
     def test_large_data_fit_and_are_read_once(self, n: int, m: int) -> None:
         shape, stages = self.planned(n, m)
-        check_memory(stages, 16 * GiB)
+        check_memory(stages, Workers(16 * GiB))
         assert [stage.kind_name for stage in stages] == ["screen", "comoments", "greedy"]
         products = stages[1]
         assert shape.x_bytes <= products.bytes_read < 1.3 * shape.x_bytes
@@ -214,4 +214,4 @@ class TestPlans:
 
     def test_many_candidates_need_memory(self) -> None:
         with pytest.raises(MemoryPlanError, match=r"stage greedy-RRPC needs .* Fewer n_candidates need less\."):
-            check_memory(self.planned(10**4, 10**5, 20_000)[1], 2 * GiB)
+            check_memory(self.planned(10**4, 10**5, 20_000)[1], Workers(2 * GiB))

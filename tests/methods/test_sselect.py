@@ -21,7 +21,7 @@ from daskfs.criteria.statistics import GraphForms, sign_table
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.contingency import class_table
 from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
-from daskfs.stages.cost import PROCESS
+from daskfs.stages.cost import PROCESS, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.store.tiles import spread_rows
 from daskfs.tiles.shapes import plan_shape
@@ -354,7 +354,7 @@ class TestPlan:
         shape = plan_shape(n_samples, n_features, "float32", None, limit)
         method = method_to_json(make_method("SSelect", {"trade_off": "auto"}))
         (stage,) = plan_finish(shape, method, "trade-off", 64, (PROCESS,))
-        check_memory([stage], limit)
+        check_memory([stage], Workers(limit))
         assert stage.bytes_read <= min(shape.x_bytes, 2**28) + 24 * n_features
         assert stage.n_units == 1
 

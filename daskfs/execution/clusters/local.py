@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_memory
+from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_workers
 from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
 from daskfs.execution.clusters.worker_environment import SPAWN_KEY
@@ -84,7 +84,7 @@ def _environment() -> dict[str, str]:
 @contextmanager
 def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of worker processes, which are started and ended here."""
-    limit, _ = granted_memory(settings, None)
+    limit = granted_workers(settings, None).memory_limit
     _check_directory(settings.local_directory)
     _start_tracker()
     with (
