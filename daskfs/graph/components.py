@@ -22,43 +22,36 @@ class Components:
     ----------
     n_nodes
         Number of nodes.
-    n_edges
-        Number of edges that will be added. Few are held; of many, each node holds its degree and another node of its
-        component.
-
-    Attributes
-    ----------
-    degrees
-        Number of edges of each node, shape (n_nodes,), int32 or int64.
+    holds
+        Whether to hold the edges, which is for few of them. Otherwise each node holds its degree and another node of
+        its component.
     """
 
-    def __init__(self, n_nodes: int, n_edges: int) -> None:
-        dtype = index_dtype(n_nodes)
+    def __init__(self, n_nodes: int, *, holds: bool) -> None:
+        self._n_nodes = n_nodes
         self._held: list[np.ndarray] = []
         self._nodes = None
-        if n_edges >= COMPILED_EDGES:
-            self._nodes = np.zeros((n_nodes, 2), dtype)  # degree and parent, which are needed at once
-            self._nodes[:, 1] = np.arange(n_nodes, dtype=dtype)
-            self.degrees = self._nodes[:, 0]
-        else:
-            self.degrees = np.zeros(n_nodes, dtype)
+        if not holds:
+            self._nodes = np.zeros((n_nodes, 2), index_dtype(n_nodes))  # degree and parent, which are needed at once
+            self._nodes[:, 1] = np.arange(n_nodes, dtype=self._nodes.dtype)
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
         """Add edges: pairs of nodes, int64, shape (n_edges,) each."""
-        if self._nodes is not None:
+        if self._nodes is None:
+            self._held.append(np.stack([source, target]))
+        else:
             import_module("daskfs.kernels.union_find").join(self._nodes.reshape(-1), source, target)
-            return
-        for ends in (source, target):
-            np.add.at(self.degrees, ends, 1)
-        self._held.append(np.stack([source, target]))
 
-    def sizes(self) -> np.ndarray:
-        """Return the number of nodes of each component, shape (n_components,)."""
+    def found(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the degree of each node, shape (n_nodes,), and the number of nodes of each component, (n_components,).
+
+        No edges can be added afterwards.
+        """
         if self._nodes is not None:
-            found = import_module("daskfs.kernels.union_find").sizes(self._nodes)
-            return np.asarray(found[found > 0])
-        n_nodes = self.degrees.size
-        source, target = np.concatenate([np.empty((2, 0), np.int64), *self._held], axis=1)
+            sizes = import_module("daskfs.kernels.union_find").sizes(self._nodes)
+            return self._nodes[:, 0], sizes[sizes > 0]
+        edges = np.concatenate([np.empty((2, 0), np.int64), *self._held], axis=1)
         self._held.clear()
-        graph = sp.coo_array((np.ones(source.size, np.int32), (source, target)), shape=(n_nodes, n_nodes))
-        return np.bincount(sp.csgraph.connected_components(graph, directed=False)[1])
+        degrees = np.bincount(edges.ravel(), minlength=self._n_nodes)
+        graph = sp.coo_array((np.ones(edges.shape[1], np.int32), tuple(edges)), shape=(self._n_nodes, self._n_nodes))
+        return degrees, np.bincount(sp.csgraph.connected_components(graph, directed=False)[1])

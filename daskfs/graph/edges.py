@@ -23,7 +23,7 @@ from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.weights import edge_weights
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
-from daskfs.stages.cost import COMPILED, WORD, Array, Cost, Objects, fullest, grown
+from daskfs.stages.cost import COMPILED, WORD, Array, Cost, Objects, grown
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
@@ -220,12 +220,12 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
         assert labels is not None
         n_nodes = labels.n_counted
     lengths = _Histogram(*_lengths(store, name, k))
-    graph = Components(n_samples, lengths.size)
+    graph = Components(n_samples, holds=bool(parameters.get("holds_edges")))
     for source, target, length in edge_blocks(context, name, k):
         graph.add(source, target)
         lengths.add(length)
-    sizes = graph.sizes()
-    n_rows = _counts(graph.degrees)  # by degree
+    degrees_of_rows, sizes = graph.found()
+    n_rows = _counts(degrees_of_rows)  # by degree
     n_rows[0] -= n_samples - n_nodes
     degree = np.flatnonzero(n_rows)
     degrees = _Histogram(n_nodes, float(degree.min()), float(degree.max()))
@@ -624,20 +624,19 @@ def given_edges(n_entries: int) -> Cost:
 
 def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost) -> Cost:
     """Return the memory cost of an "edges-summary" unit with up to `n_edges` edges, whose blocks cost `streamed`."""
-    held = (
-        *process,
-        Array("degrees", (n_samples,), _index(n_samples)),
-        Objects("edges", min(n_edges, COMPILED_EDGES), HELD_EDGE_BYTES),
-        *streamed,
-    )
-    if n_edges < COMPILED_EDGES:
-        return held
-    streams = (
+    if holds_edges(n_edges):
+        degrees = Array("degrees, and components", (2, n_samples), "int64")
+        return (*process, degrees, Objects("edges", n_edges, HELD_EDGE_BYTES), *streamed)
+    return (
         *grown(process, COMPILED),
         Array("degrees, nodes of the same components, and sizes", (4, n_samples), _index(n_samples)),
         *streamed,
     )
-    return fullest(streams, held)
+
+
+def holds_edges(n_edges: int) -> bool:
+    """Return whether the components of up to `n_edges` edges are found from all of them at once."""
+    return n_edges < COMPILED_EDGES
 
 
 def _labeled(n_samples: int) -> Cost:

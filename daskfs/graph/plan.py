@@ -16,6 +16,7 @@ from daskfs.graph.edges import (
     Stretches,
     edge_bytes,
     goes_by_labels,
+    holds_edges,
     incoming_edges,
     own_lists,
     stored_edges,
@@ -313,7 +314,7 @@ def _describing(n_samples: int, parameters: Mapping[str, Any], process: Cost) ->
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{graph}-{k}",
         1,
-        parameters,
+        {**parameters, "holds_edges": holds_edges(n_samples * k)},
         EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), n_samples * k, process),
         bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if graph in TARGET_NAMES else 0),
     )

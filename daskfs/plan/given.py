@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import JobError
-from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, given_edges
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, given_edges, holds_edges
 from daskfs.graph.plan import one_stretch
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.precomputed_stage import GIVEN_STAGE, edges_bytes, given_traffic
@@ -64,7 +64,7 @@ def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, proce
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{GIVEN}",
         1,
-        {"name": GIVEN, "n_neighbors": 0, **one_stretch(n_samples)},
+        {"name": GIVEN, "n_neighbors": 0, **one_stretch(n_samples), "holds_edges": holds_edges(graph.n_entries)},
         EDGES_SUMMARY_STAGE.cost(n_samples, streamed, graph.n_entries, process),
         bytes_read=read + weights,
     )

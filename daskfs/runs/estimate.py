@@ -25,6 +25,7 @@ from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.progress import Progress, Silent
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE
 from daskfs.graph.partition import LARGEST_GROUP
 from daskfs.graph.partitioned_search import BUILD_STAGE, CELLS_STAGE
@@ -234,6 +235,8 @@ def _in_form_of(whole: Stage, stage: Stage, n_rows: int) -> Stage:
         n_units = n_groups if stage.is_of(BUILD_STAGE) else n_units
     if stage.is_of(CELLS_STAGE):
         own["others"] = whole.parameters["others"]
+    if stage.is_of(EDGES_SUMMARY_STAGE):
+        own["holds_edges"] = whole.parameters["holds_edges"]
     if stage.is_of(SCORE_STAGE):
         own["slab_columns"], n_units = whole.parameters["slab_columns"], whole.n_units
     return dataclasses.replace(stage, parameters=own, n_units=n_units)

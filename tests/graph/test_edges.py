@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
 from daskfs.graph import partition, plan
-from daskfs.graph.components import COMPILED_EDGES, Components
+from daskfs.graph.components import Components
 from daskfs.graph.edges import create_edges, edge_blocks, send_entries, store_edges, weighted_blocks
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_weights
@@ -250,13 +250,13 @@ class TestComponents:
     def assert_components(n: int, source: IntArray, target: IntArray, n_blocks: int) -> None:
         graph = coo_array((np.ones(source.size), (source, target)), shape=(n, n))
         expected = np.bincount(connected_components(graph, directed=False)[1])
-        for n_edges in (source.size, COMPILED_EDGES):
-            components = Components(n, n_edges)
+        for holds in (True, False):
+            components = Components(n, holds=holds)
             for edges in np.array_split(np.arange(source.size), n_blocks):
                 components.add(source[edges], target[edges])
-            np.testing.assert_array_equal(np.sort(components.sizes()), np.sort(expected))
-            ends = np.concatenate([source, target])
-            np.testing.assert_array_equal(components.degrees, np.bincount(ends, minlength=n))
+            degrees, sizes = components.found()
+            np.testing.assert_array_equal(np.sort(sizes), np.sort(expected))
+            np.testing.assert_array_equal(degrees, np.bincount(np.concatenate([source, target]), minlength=n))
 
     def test_random_graphs(self) -> None:
         """From isolated nodes only, over many components, to one."""
