@@ -6,6 +6,8 @@ import html
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
 from daskfs.redaction import strip_control_characters
@@ -111,25 +113,42 @@ class Clocks:
 
 
 class OfSeveral:
-    """Progress shared by several runs, which stays open at the end of each."""
+    """Progress of one of several runs that share a display, which stays open at its end.
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    Parameters
+    ----------
+    progress
+        The display.
+    name
+        Name of the run, such as "batch a".
+    lock
+        Lock of the display if runs share it from several threads.
+    """
+
+    def __init__(self, progress: Progress, name: str, lock: AbstractContextManager[Any] | None = None) -> None:
+        self._progress, self._name, self._lock = progress, name, lock or nullcontext()
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
-        """Forward to the shared progress."""
-        self._progress.start_stage(stage, n_pending)
+        """Show that a stage of the run begins."""
+        with self._lock:
+            self._progress.start_stage(self._named(stage), n_pending)
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        """Forward to the shared progress."""
-        self._progress.unit_done(stage, unit, facts)
+        """Count a unit of the run."""
+        with self._lock:
+            self._progress.unit_done(self._named(stage), unit, facts)
 
     def message(self, text: str) -> None:
-        """Forward to the shared progress."""
-        self._progress.message(text)
+        """Show a line about the run."""
+        with self._lock:
+            self._progress.message(f"{self._name}: {text}")
 
     def close(self) -> None:
-        """Leave it open for the next run."""
+        """Leave the display open."""
+
+    def _named(self, stage: Stage) -> Stage:
+        of_run = f" of {self._name}"
+        return replace(stage, name=stage.name + of_run, loop=stage.loop and stage.loop + of_run)
 
 
 class PlainProgress:

@@ -76,9 +76,23 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def check_stopped() -> None:
-    """Raise :class:`RunStoppedError` after a signal: the code that it interrupted may have caught the first error."""
-    if _request.message and not _request.is_held and threading.current_thread() is threading.main_thread():
+    """Raise :class:`RunStoppedError` after a signal.
+
+    The code that it interrupted may have caught the first error, and runs of batches go on in threads of their own.
+    """
+    if _request.message and not _request.is_held:
         raise RunStoppedError(_request.message)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold signals within a block, and stop the run at its end if one came."""
+    _request.is_held = True
+    try:
+        yield
+    finally:
+        _request.is_held = False
+    check_stopped()
 
 
 @contextmanager

@@ -298,10 +298,10 @@ def run_study(
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         results = {}
         for member in found:
-            progress.message(f"data set {member.name}")
+            own = OfSeveral(progress, f"data set {member.name}")
             with error_context("data set", member.name):
                 results[member.name] = run_job(
-                    member.job, OfSeveral(progress), overwrite=overwrite, command=command, connect=cluster.connected
+                    member.job, own, overwrite=overwrite, command=command, connect=cluster.connected
                 )
         runs = [open_evaluated(member.name, member.job.output.path) for member in found]
         notes = [note for member in found for note in member.notes]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskfs.criteria.registry import check_labels
 from daskfs.criteria.slab import methods_from
@@ -17,7 +19,7 @@ from daskfs.execution.cluster import ClusterSettings, granted_workers
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
-from daskfs.execution.signals import check_stopped, stoppable
+from daskfs.execution.signals import check_stopped, stoppable, undisturbed
 from daskfs.execution.submission import Report, pending_units, run_stages
 from daskfs.graph.partitioned_search import check_room, expected_misses
 from daskfs.job.blocks import DataBlock
@@ -49,7 +51,7 @@ from daskfs.runs.repair import (
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
-from daskfs.stages.cost import Workers
+from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import create_arrays
@@ -69,6 +71,7 @@ MAX_DAMAGES = 50
 """Maximum number of damage warnings in the manifest of a run."""
 
 # ------------------------------------------------------------------------- run a job
+Result = TypeVar("Result")
 Connect = Callable[[ClusterSettings], AbstractContextManager["Client | None"]]
 
 
@@ -126,7 +129,19 @@ def run_job(
     >>> first["data"]["n_samples"], sum(again["recomputed"].values())
     (150, 0)
     """
-    progress = progress or Silent()
+    return _run(job, progress or Silent(), overwrite=overwrite, command=command, connect=connect, adapt=adapt)
+
+
+def _run(
+    job: Job,
+    progress: Progress,
+    *,
+    overwrite: bool = False,
+    command: str | None = None,
+    connect: Connect,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
+) -> dict[str, Any]:
+    """Run or resume a job whose buckets can be reached; otherwise as :func:`run_job`."""
     store = Store(as_path(job.output.path))
     check_apart(job, store)
     locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
@@ -370,13 +385,18 @@ class _Run:
         for name, job in jobs.items():
             with error_context("batch", name):
                 check_planned(job, workers)
-        done = {}
-        for name, job in jobs.items():
-            self.progress.message(f"batch {name}")
+        display = threading.Lock()
+
+        def ranked(name: str) -> dict[str, Any]:
             with error_context("batch", name):
-                done[name] = run_job(job, OfSeveral(self.progress), connect=lambda _: nullcontext(client))
+                own = OfSeveral(self.progress, f"batch {name}", display)
+                found = _run(jobs[name], own, connect=lambda _: nullcontext(client))
             self.lock.check()
-            for stage, count in done[name].pop("recomputed").items():
+            return found
+
+        done = run_at_once(ranked, jobs, 1 if client is None else workers.n_at_once // MIN_UNITS)
+        for name, manifest in done.items():
+            for stage, count in manifest.pop("recomputed").items():
                 self.recomputed[f"batch {name}, {stage}"] = count
         keys = ("seconds", "peak_bytes", "planned_peak_bytes", "warnings", "report")
         return [
@@ -442,6 +462,24 @@ class _Run:
 
         write_report(self.store, {**self.manifest, "recomputed": self.recomputed})
         self.manifest["files"] = {layout.REPORT_HTML: file_checksum(self.store, layout.REPORT_HTML)}
+
+
+def run_at_once(run: Callable[[str], Result], names: Iterable[str], n: int) -> dict[str, Result]:
+    """Return what `run` returns for each name; up to `n` run at a time, in threads if that is more than one.
+
+    After an error, or a signal, no others begin, and those that run are waited for.
+    """
+    if n <= 1:
+        return {name: run(name) for name in names}
+    with ThreadPoolExecutor(n, thread_name_prefix="daskfs-batches") as threads:
+        begun: dict[str, Future[Result]] = {}
+        try:
+            with undisturbed():  # a signal while a thread starts would leave it behind
+                begun = {name: threads.submit(run, name) for name in names}
+            return {name: future.result() for name, future in begun.items()}
+        finally:
+            for future in begun.values():
+                future.cancel()
 
 
 def check_planned(job: Job, workers: Workers) -> None:

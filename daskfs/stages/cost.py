@@ -131,9 +131,14 @@ class Workers:
         return int((PROCESS_BYTES + (USABLE * self.memory_limit - PROCESS_BYTES) / self.threads) / USABLE)
 
     @property
+    def n_at_once(self) -> int:
+        """Number of units that run at once."""
+        return self.count * self.threads
+
+    @property
     def n_units(self) -> int:
         """Number of units to cut a large stage into, so that none of the workers waits for long at its end."""
-        return max(MIN_UNITS, UNITS_PER_THREAD * self.count * self.threads)
+        return max(MIN_UNITS, UNITS_PER_THREAD * self.n_at_once)
 
 
 def available_bytes(memory_limit: int | None) -> int | None:

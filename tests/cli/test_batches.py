@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,8 @@ import zarr
 
 from daskfs import load_job, run_job
 from daskfs.errors import RunStoppedError
+from daskfs.job.job import Job
+from daskfs.runs import pipeline
 from daskfs.sources.base import SourceSpec
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
@@ -343,7 +350,7 @@ def test_a_run_that_was_stopped_goes_on(ran: Path, tmp_path: Path, stage: str, u
 
         def unit_done(self, stage: Any, unit: int, facts: dict[str, Any]) -> None:
             del unit, facts
-            self.seen += stage.name == self.stage
+            self.seen += stage.name.partition(" of batch")[0] == self.stage
             if self.seen == 3:  # of the second batch, or of the last stage of the run itself
                 msg = "stopped."
                 raise RunStoppedError(msg)
@@ -363,6 +370,44 @@ def test_a_run_that_was_stopped_goes_on(ran: Path, tmp_path: Path, stage: str, u
     for name in TABLES:
         assert (tmp_path / "job" / name).read_bytes() == (ran / "job" / name).read_bytes()
     assert sum(done(job)["recomputed"].values()) == 0
+
+
+TOGETHER = {"workers": 2, "threads": 8, "memory_limit": "8GiB"}
+"""Workers for 16 units, which rank two batches at a time."""
+
+
+def meeting(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None) -> None:
+    """Let the first two batches wait for each other, and then call `then` once."""
+    together, begun, rank = threading.Barrier(2, then, timeout=60), itertools.count(), pipeline._run
+
+    def met(job: Job, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if job.data.only_batch is not None and next(begun) < 2:
+            together.wait()
+        return rank(job, *arguments, **options)
+
+    monkeypatch.setattr(pipeline, "_run", met)
+
+
+def test_batches_are_ranked_at_the_same_time(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting(monkeypatch)
+    run_job(load_job(job_of(tmp_path, cluster=TOGETHER)))
+    for name in TABLES:
+        assert (tmp_path / "job" / name).read_bytes() == (ran / "job" / name).read_bytes()
+
+
+def test_a_signal_stops_all_batches_that_are_ranked(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(tmp_path, cluster=TOGETHER)
+    meeting(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(RunStoppedError, match="SIGTERM"):
+        run_job(load_job(job))
+    assert json.loads((tmp_path / "job/run.json").read_text())["status"] == "stopped"
+    assert not (tmp_path / "job/batches/2").exists(), "the third one has not begun"
+    for number in (0, 1):
+        stopped = json.loads((tmp_path / f"job/batches/{number}/run.json").read_text())
+        assert stopped["status"] == "stopped", stopped
+    run_job(load_job(job))
+    for name in TABLES:
+        assert (tmp_path / "job" / name).read_bytes() == (ran / "job" / name).read_bytes()
 
 
 def test_what_is_damaged_in_a_batch_is_found_and_made_again(ran: Path, tmp_path: Path) -> None:
