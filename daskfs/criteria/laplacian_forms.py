@@ -17,7 +17,7 @@ from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import Passes
 from daskfs.kernels.panel.numpy import EdgeSums, no_edge_sums
-from daskfs.kernels.statistics.moments import CenteredSums, Moments, row_blocks, weighted_deviation
+from daskfs.kernels.statistics.moments import CenteredSums, Moments, RowValues, row_blocks, weighted_deviation
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -130,11 +130,10 @@ def _whole_forms(
     forms = []
     for number, of_one in enumerate(degrees):
         volume = float(weight_summary(context.store, weightings[number])["volume"])
-        whole = not n_isolated[number] and not any(far[number].any() for _, _, far in spread)
-        held = None if whole else of_one[...]
+        n_connected = n_samples - int(n_isolated[number])
         forms.append(
             [
-                _form(panel, known, held, numerators[number][i], _row(spread[i], number), volume, passes)
+                _form(panel, known, of_one, n_connected, numerators[number][i], _row(spread[i], number), volume, passes)
                 for i, (panel, known) in enumerate(zip(panels, moments, strict=True))
             ]
         )
@@ -154,30 +153,31 @@ def _row(spread: Spread, number: int) -> Spread:
 def _form(
     panel: np.ndarray,
     moments: Moments,
-    degrees: np.ndarray | None,
+    degrees: RowValues,
+    n_connected: int,
     numerator: np.ndarray,
     spread: Spread,
     volume: float,
     passes: Passes,
 ) -> GraphForms:
-    """Return one form; `degrees` is needed if a degree is 0, or a mean is far from that of all rows."""
+    """Return one form, reading degrees, (n_samples,), again if a row has none, or a mean is far from that of all."""
     mean, denominator, far = spread
-    if degrees is None:
-        return GraphForms(numerator, denominator, mean, moments.is_constant, volume)
-    if not degrees.any():  # no edge counts: all pairs have closed forms
+    if not n_connected:  # no edge counts: all pairs have closed forms
         nothing = np.zeros_like(mean)
         return GraphForms(numerator, nothing, nothing, np.ones(mean.shape, bool), 0.0)
     if far.any():
         mean, denominator = mean.copy(), denominator.copy()
-        mean[far], denominator[far] = weighted_deviation(np.ascontiguousarray(panel[:, far]), degrees, passes)
-    return GraphForms(numerator, denominator, mean, _constant_where(panel, degrees > 0, passes), volume)
+        mean[far], denominator[far] = weighted_deviation(panel, degrees, passes, np.flatnonzero(far))
+    is_whole = n_connected == len(panel)
+    is_constant = moments.is_constant if is_whole else _constant_where(panel, degrees, passes)
+    return GraphForms(numerator, denominator, mean, is_constant, volume)
 
 
-def _constant_where(panel: np.ndarray, rows: np.ndarray, passes: Passes) -> np.ndarray:
-    """Return a mask of the columns with one value on the marked rows, copying one block at a time."""
+def _constant_where(panel: np.ndarray, degrees: RowValues, passes: Passes) -> np.ndarray:
+    """Return a mask of the columns with one value on the rows of positive degree, copying one block at a time."""
     low, high = np.full(panel.shape[1], np.inf), np.full(panel.shape[1], -np.inf)
-    for block in row_blocks(panel.shape[0]):
-        marked = rows[block]
+    for block in row_blocks(len(panel), block_rows(len(panel))):
+        marked = degrees[block] > 0
         if marked.any():
             smallest, largest = passes.extremes(panel[block] if marked.all() else panel[block][marked])
             np.minimum(low, smallest, out=low)

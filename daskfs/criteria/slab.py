@@ -37,7 +37,7 @@ from daskfs.criteria.statistics import (
     panel_tails,
     sign_table,
 )
-from daskfs.graph.edges import stored_edges
+from daskfs.graph.edges import marks_cost, stored_edges
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
@@ -329,6 +329,7 @@ def stream_cost(n_samples: int, weightings: Sequence[Weighting]) -> Cost:
         *stored_edges(n_samples, k),
         Array("weights of edges, put together, and of the block before", (3, n_weights, rows * k)),
         Array("degrees of rows, put together", (2, len(weightings), rows)),
+        *(marks_cost(n_samples) if any(weighting.labeled_factor != 1 for weighting in weightings) else ()),
     )
 
 

@@ -639,7 +639,8 @@ def holds_edges(n_edges: int) -> bool:
     return n_edges < COMPILED_EDGES
 
 
-def _labeled(n_samples: int) -> Cost:
+def marks_cost(n_samples: int) -> Cost:
+    """Return the memory cost of marks of the labeled rows, and of what finds them."""
     return (
         Array("marks of the labeled rows", (n_samples,), "bool"),
         Array("labels of some rows, their weights, and labels of those that count", (4, LABEL_CHUNK_ROWS)),
@@ -658,7 +659,7 @@ def weights_cost(n_samples: int, n_rows: int, weighting: Weighting, streamed: Co
         *process,
         Array("degrees, sums of a block, and weights of self-loops", (3, n_rows)),
         *streamed,
-        *((*_labeled(n_samples), own) if goes_by_labels(weighting) else ()),
+        *((*marks_cost(n_samples), own) if goes_by_labels(weighting) else ()),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -250,8 +250,16 @@ def merge_tree(parts: Iterable[Part], merge: Callable[[Part, Part], Part] = merg
     return merged
 
 
+class RowValues(Protocol):
+    """A value for each row, float64: an array, or one in a store, of which rows are read."""
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray:
+        """Return the values of some rows."""
+        ...
+
+
 def weighted_deviation(
-    F: np.ndarray, weights: np.ndarray, passes: Passes = PLAIN, rows: np.ndarray | None = None
+    F: np.ndarray, weights: RowValues, passes: Passes = PLAIN, columns: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted mean and the weighted sum of squared deviations from it, shape (width,) each, float64.
 
@@ -261,23 +269,28 @@ def weighted_deviation(
     Parameters
     ----------
     F
-        Panel, shape (n_rows, width), any real dtype.
+        Panel, shape (n_rows, n_columns), any real dtype.
     weights
         Shape (n_rows,), float64, non-negative, with a positive sum.
     passes
         Backend of the sums.
-    rows
-        Row numbers that the weights belong to; None for all.
+    columns
+        Numbers of the columns, shape (width,); None for all. One block of rows is copied at a time.
     """
-    total = float(weights.sum())
-    mean = np.zeros(F.shape[1])
-    for part, block in _blocks(F, rows):
-        mean += passes.weighted_sums(block, weights[None, part])[0]
+
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for part, block in _blocks(F, None):
+            yield weights[part][None], block if columns is None else block[:, columns]
+
+    width = F.shape[1] if columns is None else columns.size
+    total, mean = 0.0, np.zeros(width)
+    for own, block in blocks():
+        total += float(own.sum())
+        mean += passes.weighted_sums(block, own)[0]
     mean /= total
-    residual = np.zeros_like(mean)
-    squares = np.zeros_like(mean)
-    for part, block in _blocks(F, rows):
-        sums, squared = passes.deviation_sums(block, mean, weights[None, part])
+    residual, squares = np.zeros((2, width))
+    for own, block in blocks():
+        sums, squared = passes.deviation_sums(block, mean, own)
         residual += sums[0]
         squares += squared[0]
     correction = residual / total
