@@ -257,7 +257,7 @@ def _lengths(store: Store, name: str, k: int) -> tuple[int, float, float]:
 
 
 def _counts(values: np.ndarray) -> np.ndarray:
-    """Return how often each of the integers from 0 to the largest occurs, int64."""
+    """Return the count of each integer from 0 to the largest value, int64."""
     found = np.zeros(int(values.max(initial=0)) + 1, np.int64)
     for some in row_blocks(values.size, COMPARED_ENTRIES):
         found += np.bincount(values[some], minlength=found.size)

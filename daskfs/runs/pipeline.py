@@ -465,7 +465,7 @@ class _Run:
 
 
 def run_at_once(run: Callable[[str], Result], names: Iterable[str], n: int) -> dict[str, Result]:
-    """Return what `run` returns for each name; up to `n` run at a time, in threads if that is more than one.
+    """Return the result of `run` for each name; up to `n` run at a time, in threads if that is more than one.
 
     After an error, or a signal, no others begin, and those that run are waited for.
     """

@@ -35,15 +35,17 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import TileInfo, Tiles
 from daskfs.tiles.plan import TilePlan, plan_ingest
-from daskfs.tiles.shapes import plan_shape, serves_in_place, slab_budget
+from daskfs.tiles.shapes import MIN_SLAB_COLUMNS, MIN_TILE_BYTES, plan_shape, serves_in_place, slab_budget
 
 GiB = 2**30
 SIZES = st.integers(2, 10**8), st.integers(1, 10**5), st.integers(GiB, 64 * GiB)
+COUNTS = st.integers(1, 500)
 
 
-@given(*SIZES, st.sampled_from(["float32", "float64", "uint8"]))
-def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str) -> None:
-    shape = plan_shape(n_samples, n_features, dtype, None, limit)
+@given(*SIZES, st.sampled_from(["float32", "float64", "uint8"]), COUNTS)
+def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str, n_workers: int) -> None:
+    n_units = Workers(limit, 1, n_workers).n_units
+    shape = plan_shape(n_samples, n_features, dtype, None, limit, n_units=n_units)
     budget = slab_budget(limit)
     assert 1 <= shape.tile_rows <= n_samples
     assert 1 <= shape.tile_columns <= n_features
@@ -53,15 +55,18 @@ def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str) -> N
     assert shape.tile_rows == n_samples or shape.tile_rows & (shape.tile_rows - 1) == 0
     assert shape.tile_rows >= min(n_samples, cell_rows(n_features, sparse=False))
     assert [shape.band(0).start, shape.band(shape.n_bands - 1).stop] == [0, n_samples]
-    columns = slab_columns(shape, limit, scaled=True)
+    columns = slab_columns(shape, limit, n_units, scaled=True)
     assert 1 <= columns <= n_features
+    n_tiles = n_units * -(-n_features // shape.tile_columns)
+    assert shape.n_bands >= n_units or shape.x_bytes < 2 * n_tiles * MIN_TILE_BYTES
+    assert -(-n_features // columns) >= n_units or columns < 2 * MIN_SLAB_COLUMNS or shape.x_bytes <= MIN_TILE_BYTES
     assert columns <= shape.tile_columns or columns % shape.tile_columns == 0 or columns == n_features
 
 
-@given(*SIZES, st.floats(1e-5, 0.3))
-def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: float) -> None:
+@given(*SIZES, st.floats(1e-5, 0.3), COUNTS)
+def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: float, n_workers: int) -> None:
     nnz = int(n_samples * n_features * density)
-    shape = plan_shape(n_samples, n_features, "float32", nnz, limit)
+    shape = plan_shape(n_samples, n_features, "float32", nnz, limit, n_units=Workers(limit, 1, n_workers).n_units)
     assert 1 <= shape.tile_rows <= n_samples
     assert 1 <= shape.tile_columns <= n_features
     assert shape.tile_columns == 1 or n_samples * shape.tile_columns * 4 <= slab_budget(limit)
