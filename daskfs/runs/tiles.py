@@ -20,7 +20,7 @@ from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
 from daskfs.sources.state import source_state, unchanged_rows
-from daskfs.stages.cost import Workers
+from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.stage import (
     digest,
 )
@@ -139,6 +139,8 @@ def plan_source(
     """
     source = open_part_or_source(spec)
     info = source.info
+    # units of a source that is not in the order of its rows each read all of it: many workers make it no faster
+    reads_all = getattr(source, "times_read", None) is not None
     shape = plan_shape(
         info.n_samples,
         info.n_features,
@@ -146,7 +148,7 @@ def plan_source(
         info.nnz if info.is_sparse else None,
         workers.unit_limit,
         info.row_multiple,
-        workers.n_units,
+        MIN_UNITS if reads_all else workers.n_units,
     )
     x_path = _path_in_place(source, workers.unit_limit)
     if x_path is not None:

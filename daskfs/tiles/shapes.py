@@ -10,7 +10,20 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.statistics.moments import ROW_BLOCK
 from daskfs.sources.checks import MOST_FEATURES
-from daskfs.stages.cost import HALF_WORD, MIN_UNITS, PROCESS_BYTES, USABLE, WORD, Array, Cost, Held, MiB, Objects, total
+from daskfs.stages.cost import (
+    HALF_WORD,
+    MIN_UNITS,
+    PROCESS_BYTES,
+    UNITS_PER_THREAD,
+    USABLE,
+    WORD,
+    Array,
+    Cost,
+    Held,
+    MiB,
+    Objects,
+    total,
+)
 from daskfs.store.tiles import Shape, sparse_chunk
 
 MOST_ROWS = 2**40
@@ -79,7 +92,8 @@ def plan_shape(
         entries = nnz * entry_bytes(itemsize)
         per_row = max(1, entries // max(n_samples, 1))
         most = min(MAX_TILE_BYTES, budget // REORDERED_COPIES)
-        n_bands = max(WANTED_SPARSE_BANDS, n_units)
+        # one for each thread, as every slab reads from every band where its columns begin
+        n_bands = max(WANTED_SPARSE_BANDS, n_units // UNITS_PER_THREAD)
         target = int(np.clip(entries // n_bands, MIN_TILE_BYTES, max(MIN_TILE_BYTES, most)))
         together = min(row_multiple, n_samples // n_units, most // per_row)
         rows = _band_rows(max(target // per_row, together), n_samples)
