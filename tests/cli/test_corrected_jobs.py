@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,7 @@ class StopAt(Stop):
         self.left = times
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        stage = replace(stage, name=stage.name.partition(" of batch ")[0])
         self.left -= stage.name == self.stage
         if self.left == 0:
             super().unit_done(stage, unit, facts)
