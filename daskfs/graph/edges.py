@@ -643,7 +643,7 @@ def marks_cost(n_samples: int) -> Cost:
     """Return the memory cost of marks of the labeled rows, and of what finds them."""
     return (
         Array("marks of the labeled rows", (n_samples,), "bool"),
-        Array("labels of some rows, their weights, and labels of those that count", (4, min(LABEL_CHUNK_ROWS, n_samples))),
+        Array("labels of some rows, their weights, and those that count", (4, min(LABEL_CHUNK_ROWS, n_samples))),
     )
 
 
