@@ -8,9 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import index_dtype
+from daskfs.kernels.statistics.moments import row_blocks
 
 COMPILED_EDGES = 2**22
 """Edges from which on compiled loops pay: below, holding all edges takes less time than loading numba."""
+NODES_AT_ONCE = 2**20
 HELD_EDGE_BYTES = 56
 """Bytes of an edge while the components of a graph that is held are found."""
 
@@ -42,16 +44,25 @@ class Components:
         else:
             import_module("daskfs.kernels.union_find").join(self._nodes.reshape(-1), source, target)
 
-    def found(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the degree of each node, shape (n_nodes,), and the number of nodes of each component, (n_components,).
+    def found(self) -> tuple[np.ndarray, int, int]:
+        """Return the nodes of each degree, int64, the number of components, and the nodes of the largest one.
 
         No edges can be added afterwards.
         """
         if self._nodes is not None:
-            sizes = import_module("daskfs.kernels.union_find").sizes(self._nodes)
-            return self._nodes[:, 0], sizes[sizes > 0]
+            by_degree = _counts(self._nodes[:, 0])
+            return by_degree, *import_module("daskfs.kernels.union_find").components(self._nodes)
         edges = np.concatenate([np.empty((2, 0), np.int64), *self._held], axis=1)
         self._held.clear()
-        degrees = np.bincount(edges.ravel(), minlength=self._n_nodes)
+        by_degree = _counts(np.bincount(edges.ravel(), minlength=self._n_nodes))
         graph = sp.coo_array((np.ones(edges.shape[1], np.int32), tuple(edges)), shape=(self._n_nodes, self._n_nodes))
-        return degrees, np.bincount(sp.csgraph.connected_components(graph, directed=False)[1])
+        n_components, component = sp.csgraph.connected_components(graph, directed=False)
+        return by_degree, int(n_components), int(np.bincount(component).max())
+
+
+def _counts(values: np.ndarray) -> np.ndarray:
+    """Return the count of each integer from 0 to the largest value, int64."""
+    found = np.zeros(int(values.max(initial=0)) + 1, np.int64)
+    for some in row_blocks(values.size, NODES_AT_ONCE):
+        found += np.bincount(values[some], minlength=found.size)
+    return found

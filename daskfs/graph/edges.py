@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.graph.components import COMPILED_EDGES, HELD_EDGE_BYTES, Components
+from daskfs.graph.components import COMPILED_EDGES, HELD_EDGE_BYTES, NODES_AT_ONCE, Components
 from daskfs.graph.partition import block_rows, largest_block, lists_cost
 from daskfs.graph.spec import TARGET_NAMES, Weighting
 from daskfs.kernels.blocks import index_dtype
@@ -224,17 +224,16 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     for source, target, length in edge_blocks(context, name, k):
         graph.add(source, target)
         lengths.add(length)
-    degrees_of_rows, sizes = graph.found()
-    n_rows = _counts(degrees_of_rows)  # by degree
-    n_rows[0] -= n_samples - n_nodes
+    n_rows, n_components, largest = graph.found()
+    n_rows[0] -= n_samples - n_nodes  # of degree 0
     degree = np.flatnonzero(n_rows)
     degrees = _Histogram(n_nodes, float(degree.min()), float(degree.max()))
     degrees.add(degree.astype(np.float64), n_rows[degree])
     summary = {
         "n_nodes": n_nodes,
         "n_edges": lengths.size,
-        "n_components": sizes.size - (n_samples - n_nodes),
-        "largest_component": int(sizes.max()),
+        "n_components": n_components - (n_samples - n_nodes),
+        "largest_component": largest,
         "n_isolated": int(n_rows[0]),
         "max_degree": int(degree.max()),
         "mean_degree": 2 * lengths.size / n_nodes,
@@ -254,14 +253,6 @@ def _lengths(store: Store, name: str, k: int) -> tuple[int, float, float]:
         facts = store.open(layout.EDGE_PARTS.format(name, k))[...][:, [0, 2, 3]]
     n_edges, shortest, longest = facts.T
     return int(n_edges.sum()), float(shortest.min(initial=np.inf)), float(longest.max(initial=-np.inf))
-
-
-def _counts(values: np.ndarray) -> np.ndarray:
-    """Return the count of each integer from 0 to the largest value, int64."""
-    found = np.zeros(int(values.max(initial=0)) + 1, np.int64)
-    for some in row_blocks(values.size, COMPARED_ENTRIES):
-        found += np.bincount(values[some], minlength=found.size)
-    return found
 
 
 class _Histogram:
@@ -629,7 +620,8 @@ def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost) ->
         return (*process, degrees, Objects("edges", n_edges, HELD_EDGE_BYTES), *streamed)
     return (
         *grown(process, COMPILED),
-        Array("degrees, nodes of the same components, and sizes", (4, n_samples), _index(n_samples)),
+        Array("degrees, and nodes of the same components", (2, n_samples), _index(n_samples)),
+        Array("degrees of some rows", (2, min(NODES_AT_ONCE, n_samples))),
         *streamed,
     )
 

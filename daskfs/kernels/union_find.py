@@ -36,13 +36,19 @@ def join(nodes: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
 
 
 @compiled
-def sizes(nodes: np.ndarray) -> np.ndarray:
-    """Return the number of nodes of each component at its root, 0 elsewhere, shape (n_nodes,).
+def components(nodes: np.ndarray) -> tuple[int, int]:
+    """Return the number of components, and the number of nodes of the largest one.
 
-    `nodes`, shape (n_nodes, 2), is as in :func:`join`; the parent of each node is then its root.
+    `nodes`, shape (n_nodes, 2), is as in :func:`join`; afterwards it has the size of the component at each root, in
+    place of degrees, and the root of each node.
     """
-    found = np.zeros(nodes.shape[0], nodes.dtype)
+    n_components, largest = 0, 0
     for node in range(nodes.shape[0]):
-        nodes[node, 1] = nodes[nodes[node, 1], 1]
-        found[nodes[node, 1]] += 1
-    return found
+        nodes[node, 0] = 0
+        root = nodes[nodes[node, 1], 1]
+        nodes[node, 1] = root
+        nodes[root, 0] += 1
+        if root == node:
+            n_components += 1
+        largest = max(largest, int(nodes[root, 0]))
+    return n_components, largest
