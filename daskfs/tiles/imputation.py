@@ -20,7 +20,7 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape, TileInfo, Tiles
 from daskfs.tiles.ingest import take_facts
-from daskfs.tiles.shapes import band_cost, conversion_cost, tile_cost
+from daskfs.tiles.shapes import band_cost, moments_cost, tile_cost
 
 WAITING_SUMS = 29
 """Most tables held while 2**28 bands are merged along a tree: one per level, and that of the next band."""
@@ -58,7 +58,7 @@ def fill_cost(n_features: int) -> Cost:
 def facts_cost(shape: Shape) -> Cost:
     """Return the memory cost of a "facts" unit; sparse columns are converted to rows."""
     copies = 6 if shape.is_sparse else 3
-    return (PROCESS, *band_cost(shape, copies), *tile_cost(shape, 4), *conversion_cost(shape.n_features))
+    return (PROCESS, *band_cost(shape, copies), *tile_cost(shape, 4), *moments_cost(shape, shape.tile_rows))
 
 
 FILL_STAGE = StageKind("fill", __name__, close_observed, fill_cost)

@@ -38,7 +38,7 @@ from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import Shape, TileInfo, Tiles, sparse_chunk, write_sample
 from daskfs.store.value_checks import LISTED, check_finite
-from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, conversion_cost, tile_cost
+from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, moments_cost, tile_cost
 
 SUMS_AT_ONCE = 2**20
 """Row sums in one block of a pass."""
@@ -332,7 +332,7 @@ def ingest_cost(shape: Shape, source_rows: int, reading_bytes: int, *, write_x: 
         *_source_cost(shape, source_rows),
         Fixed("what the source takes for reading", reading_bytes),
         *written,
-        *conversion_cost(shape.n_features),
+        *moments_cost(shape, shape.tile_rows),
     )
 
 

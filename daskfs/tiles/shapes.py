@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.kernels.statistics.moments import ROW_BLOCK
+from daskfs.kernels.statistics.moments import ROW_BLOCK, compiles_tree
 from daskfs.sources.checks import MOST_FEATURES
 from daskfs.stages.cost import (
+    COMPILED,
     HALF_WORD,
     MIN_UNITS,
     PROCESS_BYTES,
@@ -172,6 +173,12 @@ def conversion_cost(width: int, copies: int = 1) -> Cost:
     """Return the memory cost of the float64 blocks for moments and norms."""
     shape = 3 * copies, ROW_BLOCK, min(max(width, 1), CONVERTED_COLUMNS)
     return (Array("float64 blocks of rows, for moments and norms", shape),)
+
+
+def moments_cost(shape: Shape, n_rows: int) -> Cost:
+    """Return the memory cost of moments of all columns from `n_rows` rows at a time."""
+    is_compiled = shape.is_sparse and compiles_tree(n_rows, shape.n_features)
+    return (*conversion_cost(shape.n_features), *((COMPILED,) if is_compiled else ()))
 
 
 def rows_held(name: str, shape: Shape, n_rows: int, copies: int = 1) -> Held:

@@ -25,9 +25,9 @@ from daskfs.store.tiles import Shape, Tiles
 from daskfs.tiles.shapes import (
     band_cost,
     chunk_bytes,
-    conversion_cost,
     entry_bytes,
     fill_bytes,
+    moments_cost,
     row_bytes,
     rows_held,
     tile_cost,
@@ -130,15 +130,20 @@ def transform_cost(shape: Shape) -> Cost:
         *band_cost(shape, 3),
         *tile_cost(shape, 3),
         *_block_cost(shape),
-        *conversion_cost(shape.n_features),
+        *moments_cost(shape, _rows_at_once(shape)),
         Array("weights, sums, factors and norms of rows", (5, shape.tile_rows)),
         Array("moments of subtrees that wait for their neighbors", (24, len(layout.TRANSFORM_ROWS), shape.n_features)),
     )
 
 
+def _rows_at_once(shape: Shape) -> int:
+    """Return the rows of a block."""
+    return min(CELLS_AT_ONCE * cell_rows(shape.n_features, sparse=shape.is_sparse), shape.tile_rows)
+
+
 def _block_cost(shape: Shape) -> Cost:
     """Return the memory cost of a block of rows as stored, and rescaled in float64 with copies for norms."""
-    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, sparse=shape.is_sparse), shape.tile_rows)
+    rows = _rows_at_once(shape)
     stored, name = rows_held("a block of rows", shape, rows), "the block rescaled, and its copies in norms"
     if shape.is_sparse:
         wide = row_bytes(shape) * entry_bytes(WORD) // entry_bytes(shape.itemsize)

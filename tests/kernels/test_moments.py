@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import DTypeLike, NDArray
 
+from daskfs.kernels.statistics import moments as kernel
 from daskfs.kernels.statistics.moments import (
     ROW_BLOCK,
     CenteredSums,
@@ -382,6 +383,38 @@ class TestTree:
             bands = merge_tree([tree_moments(X[start : start + height]) for start in range(0, n_rows, height)])
             np.testing.assert_array_equal(bands.mean, whole.mean)
             np.testing.assert_array_equal(bands.m2, whole.m2)
+
+    @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.int16, marks=pytest.mark.long)])
+    @settings(max_examples=40, deadline=None)
+    @given(
+        n_rows=st.integers(1, 700),
+        width=st.integers(1, 20),
+        share=st.sampled_from([0.0, 0.02, 0.4, 1.0]),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def test_compiled_cells_have_the_same_bits(
+        self, dtype: DTypeLike, n_rows: int, width: int, share: float, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        F = np.where(rng.random((n_rows, width)) < share, rng.normal(3, 40, (n_rows, width)), 0).astype(dtype)
+        X = sp.csr_matrix(F)
+        X.data[: X.nnz // 5] = 0  # stored
+        expected = tree_moments(X)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel, "COMPILED_CELLS", 0)
+            found = tree_moments(X)
+        for name, value in vars(expected).items():
+            np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+
+    def test_values_that_compiled_cells_do_not_take(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Missing ones, and two entries of one place, which are one value."""
+        missing = sp.csr_matrix(np.array([[np.nan, 1.0], [0.0, 2.0]]))
+        twice = sp.csr_matrix((np.array([1.0, 2.0, 5.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 2))
+        expected = [tree_moments(X) for X in (missing, twice)]
+        monkeypatch.setattr(kernel, "COMPILED_CELLS", 0)
+        for X, whole in zip((missing, twice), expected, strict=True):
+            np.testing.assert_array_equal(tree_moments(X).mean, whole.mean)
+        np.testing.assert_array_equal(expected[1].mean, [2.5, 1.5])
 
     def test_cells_follow_from_the_width_alone(self) -> None:
         for width in (1, 7, 64, 1000, 10**6):

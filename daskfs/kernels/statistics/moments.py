@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +16,8 @@ from daskfs.kernels.panel.numpy import column_sums as column_sums
 from daskfs.kernels.panel.numpy import weighted_column_sums as weighted_column_sums
 
 ROW_BLOCK = 8192
+COMPILED_CELLS = 2**21
+"""Cells times columns from which on loops over sparse cells are compiled."""
 
 
 def rows_at_once(width: int) -> int:
@@ -208,6 +211,16 @@ def common_count(counts: np.ndarray) -> float | np.ndarray:
     return int(count) if count.is_integer() else count
 
 
+def compiles_tree(n_rows: int, width: int) -> bool:
+    """Return whether :func:`tree_moments` of sparse rows is compiled: cells take longer than loading numba."""
+    return n_rows // cell_rows(width, sparse=True) * width >= COMPILED_CELLS
+
+
+def _has_plain_entries(F: sp.csr_matrix) -> bool:
+    """Return whether no value is missing and no two entries have the same place."""
+    return bool(F.has_canonical_format) and not (F.dtype.kind == "f" and np.isnan(F.data).any())
+
+
 def cell_rows(width: int, *, sparse: bool) -> int:
     """Return the rows of one cell of :func:`tree_moments`: a power of two that depends on width and sparsity only.
 
@@ -226,7 +239,11 @@ def tree_moments(F: np.ndarray | sp.csr_matrix, weights: np.ndarray | None = Non
     """
     if not F.shape[0]:
         return column_moments(F)
-    cells = row_blocks(F.shape[0], cell_rows(F.shape[1], sparse=is_sparse(F)))
+    size = cell_rows(F.shape[1], sparse=is_sparse(F))
+    if is_sparse(F) and weights is None and compiles_tree(*F.shape) and _has_plain_entries(F):
+        tree = import_module("daskfs.kernels.statistics.sparse_tree").sparse_tree
+        return Moments(F.shape[0], *tree(F.data, F.indices, F.indptr, F.shape[1], size))
+    cells = row_blocks(F.shape[0], size)
     return merge_tree(column_moments(F[rows], None if weights is None else weights[rows]) for rows in cells)
 
 

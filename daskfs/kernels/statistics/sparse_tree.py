@@ -1,0 +1,89 @@
+"""Compiled moments of the columns of sparse rows, cell by cell, merged as a tree.
+
+Additions must not be contracted or reordered (no ``fastmath``): each column gets those of
+:func:`daskfs.kernels.statistics.moments.column_moments` and :func:`daskfs.kernels.statistics.moments.merge_moments`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskfs.kernels.compiled import compiled
+
+MEAN, M2, MINIMUM, MAXIMUM = range(4)
+
+
+@compiled
+def _cell(
+    data: np.ndarray, indices: np.ndarray, start: int, stop: int, n_rows: int, counts: np.ndarray, found: np.ndarray
+) -> None:
+    """Find the moments of `n_rows` rows, whose entries are ``start:stop``; `counts` are those of the columns."""
+    counts[:], found[MEAN], found[M2] = 0, 0.0, 0.0
+    found[MINIMUM], found[MAXIMUM] = np.inf, -np.inf
+    for e in range(start, stop):
+        j, x = indices[e], np.float64(data[e])
+        counts[j] += 1
+        found[MEAN, j] += x
+        found[MINIMUM, j] = min(found[MINIMUM, j], x)
+        found[MAXIMUM, j] = max(found[MAXIMUM, j], x)
+    for j in range(counts.shape[0]):
+        found[MEAN, j] /= n_rows
+    for e in range(start, stop):
+        j = indices[e]
+        x = np.float64(data[e]) - found[MEAN, j]
+        found[M2, j] += x * x
+    for j in range(counts.shape[0]):
+        n_zeros = n_rows - counts[j]
+        if n_zeros > 0:
+            found[M2, j] += n_zeros * (found[MEAN, j] * found[MEAN, j])
+            found[MINIMUM, j] = min(found[MINIMUM, j], 0.0)
+            found[MAXIMUM, j] = max(found[MAXIMUM, j], 0.0)
+
+
+@compiled
+def _merge(a: np.ndarray, b: np.ndarray, n_a: float, n_b: float) -> None:
+    """Merge the moments of `n_b` rows into those of the `n_a` rows before them."""
+    share, factor = n_b / (n_a + n_b), n_a * n_b / (n_a + n_b)
+    for j in range(a.shape[1]):
+        delta = b[MEAN, j] - a[MEAN, j]
+        a[MEAN, j] += delta * share
+        a[M2, j] = a[M2, j] + b[M2, j] + delta * delta * factor
+        a[MINIMUM, j] = min(a[MINIMUM, j], b[MINIMUM, j])
+        a[MAXIMUM, j] = max(a[MAXIMUM, j], b[MAXIMUM, j])
+
+
+@compiled
+def sparse_tree(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, width: int, cell: int) -> np.ndarray:
+    """Return mean, squared deviations, minimum and maximum of each column, shape (4, width), float64.
+
+    Parameters
+    ----------
+    data, indices, indptr
+        Rows in CSR without NaN and without entries of the same place.
+    width
+        Number of columns.
+    cell
+        Rows of a cell.
+    """
+    n_rows = indptr.shape[0] - 1
+    n_levels = 2
+    while cell << (n_levels - 2) < n_rows:
+        n_levels += 1
+    waiting, counts = np.empty((n_levels, 4, width)), np.empty(width, np.int64)
+    heights, sizes = np.empty(n_levels, np.int64), np.empty(n_levels)
+    n_waiting = 0
+    for first in range(0, n_rows, cell):
+        last = min(first + cell, n_rows)
+        _cell(data, indices, indptr[first], indptr[last], last - first, counts, waiting[n_waiting])
+        heights[n_waiting], sizes[n_waiting] = 0, last - first
+        while n_waiting and (heights[n_waiting - 1] == heights[n_waiting]):
+            n_waiting -= 1
+            _merge(waiting[n_waiting], waiting[n_waiting + 1], sizes[n_waiting], sizes[n_waiting + 1])
+            heights[n_waiting] += 1
+            sizes[n_waiting] += sizes[n_waiting + 1]
+        n_waiting += 1
+    while n_waiting > 1:
+        n_waiting -= 1
+        _merge(waiting[n_waiting - 1], waiting[n_waiting], sizes[n_waiting - 1], sizes[n_waiting])
+        sizes[n_waiting - 1] += sizes[n_waiting]
+    return waiting[0].copy()
