@@ -35,7 +35,8 @@ class Components:
         self._nodes = None
         if not holds:
             self._nodes = np.zeros((n_nodes, 2), index_dtype(n_nodes))  # degree and parent, which are needed at once
-            self._nodes[:, 1] = np.arange(n_nodes, dtype=self._nodes.dtype)
+            for some in row_blocks(n_nodes, NODES_AT_ONCE):
+                self._nodes[some, 1] = np.arange(some.start, some.stop)
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
         """Add edges: pairs of nodes, int64, shape (n_edges,) each."""
