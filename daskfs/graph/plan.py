@@ -80,7 +80,7 @@ def plan_graph(
 
 
 def search_notes(stages: Iterable[Stage], n_samples: int) -> list[str]:
-    """Say which searches have cells larger than a worker has memory for, as rows are wide, and few in the sample."""
+    """Return a note on each search whose cells exceed the memory of a worker, as wide rows give few cells."""
     notes = []
     for stage in stages:
         if not stage.is_of(CELLS_STAGE):
