@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from daskfs.stages.cost import Workers
 from daskfs.stages.processors import pinned_environment
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 
 DASK_SETTINGS: dict[str, Any] = {
@@ -106,20 +103,3 @@ def machine_memory() -> int:
     from distributed.system import memory_limit
 
     return int(memory_limit())
-
-
-def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers:
-    """Return the workers that units are planned for.
-
-    Of existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
-    """
-    if not settings.is_joined:
-        count = max(settings.n_workers, 1)
-        return Workers(settings.memory_limit or machine_memory() // count, settings.threads, count)
-    limits, threads, count = [settings.memory_limit or 0], settings.threads, 1
-    if client is not None:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        limits += [int(w.get("memory_limit") or 0) for w in workers]
-        threads = max((int(w.get("nthreads") or 1) for w in workers), default=1)
-        count = max(len(workers), 1)
-    return Workers(min((limit for limit in limits if limit > 0), default=None), threads, count)

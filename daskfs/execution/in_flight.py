@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.pool import Pool
+from daskfs.execution.pool import LOST_WITH_CONNECTION, Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.execution.stragglers import Pace
@@ -30,7 +30,7 @@ from daskfs.store.context import Context
 from daskfs.store.records import Record
 
 if TYPE_CHECKING:
-    from distributed import Future
+    from distributed import CancelledError, Future
 
 PER_THREAD = 2
 """Units of a worker per thread: one runs while the next one waits; a worker's death counts for these alone."""
@@ -63,11 +63,14 @@ class _Asked:
 
 @dataclass(frozen=True)
 class Ended:
-    """Unit that ended, its future, and its record if it is done."""
+    """Unit that ended, with its record if it is done, or its future if that has an error or was canceled.
+
+    The future of a recorded unit says nothing more: a connection that breaks cancels finished ones, too.
+    """
 
     unit: int
-    future: Future[Any]
     record: Record | None = None
+    failed: Future[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,6 @@ class Flight:
         A unit of a loop goes to the worker that may have cached its rows in earlier rounds, unless `anywhere`; a failed
         or duplicate unit goes to other workers than its last one.
         """
-        assert self._pool.client is not None
         together: dict[tuple[str, ...], list[int]] = {}
         for unit in units:
             places: tuple[str, ...] = ()
@@ -151,7 +153,7 @@ class Flight:
                 access_rows(),
                 installed_versions(),
             )
-            futures = self._pool.client.map(
+            futures = self._pool.submit(
                 run_stored_unit,
                 *(one if one is some else [one] * len(some) for one in asked),
                 key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in some],
@@ -201,7 +203,7 @@ class Flight:
                 if not self._counts(asked):
                     continue
                 if asked.future.status in ("error", "cancelled"):
-                    self._handled.append(Ended(asked.unit, asked.future))
+                    self._handled.append(Ended(asked.unit, failed=asked.future))
                 else:
                     done.append(asked)
         self._look_at(done)
@@ -241,9 +243,9 @@ class Flight:
             if one.found is not None:
                 record, line = one.found
                 self._context.store.ledger.note(self._stage.name, asked.unit, line)
-                self._handled.append(Ended(asked.unit, asked.future, record))
+                self._handled.append(Ended(asked.unit, record))
             elif one.is_last:
-                self._handled.append(Ended(asked.unit, asked.future))
+                self._handled.append(Ended(asked.unit))
             else:
                 self._look_at([asked], is_last=True)
 
@@ -260,6 +262,21 @@ class Flight:
             self._submit([unit], anywhere=True)
         else:
             self.stop(UnitError(_killed(self._stage, unit, worker)))
+
+    def put_back(self, unit: int, error: CancelledError) -> None:
+        """Submit a unit again that the client lost with its connection; a worker that finds its record skips it.
+
+        Raises
+        ------
+        ClusterError
+            If the unit was canceled for another reason.
+        """
+        if getattr(error, "reason", None) != LOST_WITH_CONNECTION:
+            msg = f"the cluster dropped unit {unit} of stage {self._stage.name}: {lost_scheduler(error)}"
+            raise ClusterError(msg) from error
+        if self._problem is None:
+            self._remaining.appendleft(unit)
+            self.fill()
 
     def stop(self, problem: DaskfsError) -> None:
         """Submit nothing more.

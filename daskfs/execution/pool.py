@@ -1,15 +1,27 @@
-"""The workers that units run on."""
+"""The workers that units run on, and what the driver asks their scheduler.
+
+A broken connection is not a lost scheduler: a question is asked again over a new connection, and the client connects
+its stream of messages again, until the pool's `patience` has passed. Networks drop connections. So does Python from
+3.12.9 and 3.13.2 on with OpenSSL 3.4 or newer, such as Debian 13's: when a read of one TLS connection fails because a
+killed worker is gone, OpenSSL queues the error for the thread, Python raises it and leaves it in the queue, and the
+next read of another connection of the same event loop fails with it, too, as a ``BrokenPipeError`` (CPython issue
+148594).
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.cluster import ClusterSettings, machine_memory
 from daskfs.execution.placement import Places
+from daskfs.execution.signals import check_stopped
+from daskfs.stages.cost import Workers
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -18,6 +30,12 @@ ANSWER_SECONDS, ANSWER_SHARE = 10.0, 0.25
 """Response timeout of a worker in seconds, or as a share of the pool's `patience` if that is longer."""
 SEEN_SHARE = 0.25
 """Share of this timeout after which the pool asks again when the scheduler has heard from each worker."""
+RETRY_SECONDS = 0.1
+"""Pause before a question is asked again over a new connection."""
+LOST_WITH_CONNECTION = "scheduler-connection-lost"
+"""Dask's reason for futures that a client cancels when its connection to the scheduler breaks."""
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -98,6 +116,10 @@ class Pool:
         silent = self._seen[-1][1] & threads.keys()
         return {w: int(n) for w, n in threads.items() if w not in silent}, silent
 
+    def described(self) -> list[dict[str, Any]]:
+        """Return what the scheduler says of each worker; raises as :meth:`heard` does."""
+        return [] if self.client is None else list(self._answer("identity")["workers"].values())
+
     def processing(self) -> dict[str, str]:
         """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""
         found = {} if self.client is None else self._answer("processing")
@@ -108,18 +130,63 @@ class Pool:
         self._left[str(future.key)] = future
         future.add_done_callback(lambda ended: self._left.pop(str(ended.key), None))
 
-    def _answer(self, question: str) -> Any:
+    def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """Return what a coroutine function of the client gets from the scheduler.
+
+        It is called again when a connection breaks, until `patience` has passed. An attempt without an answer is given
+        up after half of the time that is left, as its connection may be dead.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler does not answer in time, or the client is closed.
+        """
         assert self.client is not None
-        try:
-            return self.client.sync(self._asked, question, callback_timeout=self.patience)
-        except TimeoutError as error:
-            msg = (
-                f"the scheduler did not answer within {self.patience:g} s (cluster.wait_seconds): see whether its "
-                "machine is down or overloaded; the same command goes on from what is recorded."
-            )
-            raise ClusterError(msg) from error
-        except (OSError, RuntimeError) as error:
-            raise ClusterError(lost_scheduler(error)) from error
+        began, since = time.monotonic(), datetime.now().astimezone()
+        while True:
+            left = self.patience - (time.monotonic() - began)
+            try:
+                answer: T = self.client.sync(question, callback_timeout=max(left / 2, min(left, self.answer_seconds)))
+            except OSError as error:
+                if self.client.status == "closed" or time.monotonic() - began + RETRY_SECONDS >= self.patience:
+                    raise ClusterError(self._lost(error, since)) from error
+            except RuntimeError as error:  # the client's event loop has ended
+                raise ClusterError(self._lost(error, since)) from error
+            else:
+                return answer
+            threading.Event().wait(RETRY_SECONDS)
+            check_stopped()
+
+    def _answer(self, question: str) -> Any:
+        """Return the scheduler's answer to a question without arguments."""
+
+        async def ask() -> Any:
+            client = self.client
+            stream = None if client is None or client.status != "running" else client.scheduler_comm
+            # a scheduler may answer, such as one started anew at the same address, and the client not hear of its units
+            if client is None or stream is None or stream.closed():
+                msg = "no connection"
+                raise OSError(msg)
+            return await getattr(client.scheduler, question)()
+
+        return self.ask(ask)
+
+    def _lost(self, error: BaseException, since: datetime) -> str:
+        if not isinstance(error, TimeoutError):
+            return lost_scheduler(error, since)
+        return (
+            f"the scheduler did not answer within {self.patience:g} s (cluster.wait_seconds), since "
+            f"{since.isoformat(timespec='seconds')}: see whether its machine is down or overloaded; the same command "
+            "goes on from what is recorded."
+        )
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Future[Any]]:
+        """Submit one call for each element of the arguments, as ``Client.map`` does; raises as :meth:`ask` does."""
+        assert self.client is not None
+        if self.client.status == "closed":  # what it raises differs between versions of Dask
+            raise ClusterError(lost_scheduler(OSError("the client is closed")))
+        futures: list[Future[Any]] = self.client.map(function, *arguments, **options)
+        return futures
 
     def complete(self) -> None:
         """Begin to replace the lost workers of a cluster started for the run."""
@@ -127,26 +194,34 @@ class Pool:
         if self.n_own and isinstance(cluster, Completing):
             cluster.complete(self.n_own)
 
-    async def _asked(self, question: str) -> Any:
-        client = self.client
-        # a client without scheduler tries to reconnect, but its units are lost
-        if client is None or client.scheduler is None or client.status != "running":
-            msg = "no connection"
-            raise OSError(msg)
-        return await getattr(client.scheduler, question)()
-
     @property
     def n_threads(self) -> int:
         """Maximum number of concurrent units."""
         return self.threads if self.client is None else max(1, sum(self.workers().values()))
 
 
-def lost_scheduler(error: BaseException) -> str:
-    """Return the message for a lost scheduler."""
+def lost_scheduler(error: BaseException, since: datetime | None = None) -> str:
+    """Return the message for a scheduler that has not been reached since a time, None for now."""
+    since = since or datetime.now().astimezone()
     return (
-        f"the scheduler went away, or the connection to it was lost ({type(error).__name__}: {error}): start the "
-        "cluster again; the same command goes on from what is recorded."
+        f"the scheduler went away, or the connection to it was lost and did not come back, since "
+        f"{since.isoformat(timespec='seconds')} ({type(error).__name__}: {error}): start the cluster again; the same "
+        "command goes on from what is recorded."
     )
+
+
+def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers:
+    """Return the workers that units are planned for.
+
+    Of existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
+    """
+    if not settings.is_joined:
+        count = max(settings.n_workers, 1)
+        return Workers(settings.memory_limit or machine_memory() // count, settings.threads, count)
+    workers = pool_of(settings, client).described()
+    limits = [settings.memory_limit or 0, *(int(worker.get("memory_limit") or 0) for worker in workers)]
+    threads = max((int(worker.get("nthreads") or 1) for worker in workers), default=settings.threads)
+    return Workers(min((limit for limit in limits if limit > 0), default=None), threads, max(len(workers), 1))
 
 
 def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:

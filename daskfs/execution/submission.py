@@ -13,7 +13,7 @@ from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
 from daskfs.execution.in_flight import PER_THREAD, Ended, Flight
-from daskfs.execution.pool import Pool, lost_scheduler
+from daskfs.execution.pool import Pool
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.kernels.threads import one_thread
@@ -359,11 +359,10 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         if ended is None:
             return
         context, stage, flight = self._context, self._stage, self._flight
-        unit, future, record = ended.unit, ended.future, ended.record
+        unit, record = ended.unit, ended.record
         try:
-            # facts are in the record: a result that was lost with its worker is not needed
-            if future.status in ("error", "cancelled"):
-                future.result()
+            if ended.failed is not None:
+                ended.failed.result()
             elif record is None:
                 raise UnitError(_left_nothing(context, stage, unit))
         except KilledWorker as error:
@@ -378,8 +377,7 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         ) as error:  # from the code that runs units; a unit's own error is a UnitError
             raise ClusterError(cannot_serve(error)) from error
         except CancelledError as error:
-            msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
-            raise ClusterError(msg) from error
+            flight.put_back(unit, error)
         except PassingError as error:
             flight.set_aside(unit, error)
         except OSError as error:  # before the unit itself began

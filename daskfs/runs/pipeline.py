@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from daskfs.criteria.registry import check_labels
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
-from daskfs.execution.cluster import ClusterSettings, granted_workers
+from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
-from daskfs.execution.pool import Pool, pool_of
+from daskfs.execution.pool import Pool, granted_workers, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import check_stopped, stoppable, undisturbed
 from daskfs.execution.submission import Report, pending_units, run_stages

@@ -13,7 +13,8 @@ import numpy as np
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
 from daskfs.errors import StoreError
-from daskfs.execution.cluster import ClusterSettings, granted_workers
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.pool import granted_workers
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.target import TARGETS_STAGE

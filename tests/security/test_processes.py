@@ -223,7 +223,7 @@ def named(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def tls_cluster(folder: Path, n_workers: int = 1) -> Iterator[str]:
+def tls_cluster(folder: Path, n_workers: int = 1, memory_limit: str = "1GiB") -> Iterator[str]:
     """Write a certificate and its key; yield the address of a cluster that uses them."""
     write_certificate(folder)
     with dask.config.set(named(folder)):
@@ -232,7 +232,7 @@ def tls_cluster(folder: Path, n_workers: int = 1) -> Iterator[str]:
         n_workers=n_workers,
         threads_per_worker=1,
         host="127.0.0.1",
-        memory_limit="1GiB",
+        memory_limit=memory_limit,
         security=security,
         dashboard_address=None,
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, rpc
-from distributed.comm.core import CommClosedError
+from distributed.comm.core import CommClosedError, FatalCommClosedError
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
@@ -32,18 +34,24 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         msg = f"cluster.tls is on, and the scheduler at {where} has no TLS: start it with --protocol tls."
         raise ClusterError(msg)
     security = configured_certificates(where)
-    problem, client = "", None
-    try:
-        _greet(where, security, settings.wait_seconds)
-        client = Client(where, timeout=settings.wait_seconds, security=security)
-    except (OSError, ValueError) as error:
-        problem = str(error) or "a process listens there and does not answer"
-    if client is None:
-        # The failed client closes when it is collected. During the start of the next client both would wait for the
-        # same lock, so collect it now that no traceback refers to it.
-        gc.collect()
-        msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {problem}."
-        raise ClusterError(msg)
+    deadline = time.monotonic() + settings.wait_seconds
+    problem, client, is_final = "", None, False
+    while client is None:
+        try:
+            _greet(where, security, max(LOOK_SECONDS, deadline - time.monotonic()))
+            client = Client(where, timeout=settings.wait_seconds, security=security)
+        except (OSError, ValueError) as error:
+            problem = str(error) or "a process listens there and does not answer"
+            # a certificate does not get better, and a connection that broke while it was made may
+            is_final = isinstance(error, (ValueError, ssl.SSLError, FatalCommClosedError))
+        if client is None:
+            # The failed client closes when it is collected. During the start of the next client both would wait for
+            # the same lock, so collect it now that no traceback refers to it.
+            gc.collect()
+            if is_final or time.monotonic() + LOOK_SECONDS >= deadline:
+                msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {problem}."
+                raise ClusterError(msg)
+            time.sleep(LOOK_SECONDS)
     named = f"--scheduler-file {settings.scheduler_file}" if settings.scheduler_file else where
 
     def told() -> str:

@@ -128,7 +128,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         )
 
     try:
-        with Client(cluster) as client:
+        with Client(cluster, timeout=settings.wait_seconds) as client:
             wait_for_workers(client, settings, told)
             yield client
     finally:

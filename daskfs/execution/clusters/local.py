@@ -15,10 +15,11 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_workers
+from daskfs.execution.cluster import ONE_THREAD, ClusterSettings
 from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
 from daskfs.execution.clusters.worker_environment import SPAWN_KEY
+from daskfs.execution.pool import granted_workers
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Environment that makes :mod:`daskfs.execution.worker` leave the end of local workers to the driver."""
@@ -92,7 +93,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         _script_hidden(),
         dask.config.set({METHOD_KEY: start_method(_environment())}),
         _started(settings, limit, made_for_the_run(settings)) as cluster,
-        Client(cluster) as client,
+        Client(cluster, timeout=settings.wait_seconds) as client,
     ):
         yield client
 

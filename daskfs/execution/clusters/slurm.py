@@ -202,7 +202,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     except (OSError, RuntimeError, ValueError) as error:
         msg = f"the scheduler for cluster.slurm cannot start: {_last_line(error)}."
         raise ClusterError(msg) from error
-    with cluster, Client(cluster) as client:
+    with cluster, Client(cluster, timeout=settings.wait_seconds) as client:
         cluster.adapt(minimum=settings.n_workers, maximum=settings.n_workers)
 
         def look() -> None:

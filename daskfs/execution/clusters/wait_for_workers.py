@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Future
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
@@ -42,50 +42,55 @@ def wait_for_workers(
     """
     pool = pool_of(settings, client)
     deadline = time.monotonic() + settings.wait_seconds
-    # an adaptive cluster has no worker until something waits for one
-    asked_for = client.submit(bool, key=f"daskfs-first-worker-{uuid.uuid4().hex}")
+    asked_for: list[Future[Any]] = []
     while not pool.workers():  # Dask's own wait continues when the scheduler is lost
+        # an adaptive cluster has no worker until something waits for one
+        if not asked_for or asked_for[0].status == "cancelled":
+            asked_for = pool.submit(bool, [0], key=f"daskfs-first-worker-{uuid.uuid4().hex}")
         if time.monotonic() > deadline:
             raise ClusterError(told())
         if look is not None:
             look()
         time.sleep(LOOK_SECONDS)
-    asked_for.release()
+    for future in asked_for:
+        future.release()
     _check_versions(client, pool)
 
 
 def _check_versions(client: Client, pool: Pool) -> None:
     """Raise :class:`ClusterError` unless workers answer, and all that do have this version.
 
-    Workers that do not answer in time are skipped: their processes may be frozen.
+    Workers that do not answer in time are skipped: their processes may be frozen. Those whose connection broke are
+    asked again while the scheduler has them.
     """
     workers, silent = pool.heard()
+    addresses, answers = {*workers, *silent}, dict[str, Any]()
 
-    async def ask() -> list[tuple[str, Any]]:
-        asked = [
+    async def ask() -> dict[str, Any]:
+        questions = [
             asyncio.ensure_future(client.run(differences, installed_versions(), workers=[worker], on_error="return"))
-            for worker in (*workers, *silent)
+            for worker in addresses
         ]
-        done, late = await asyncio.wait(asked, timeout=pool.answer_seconds)
-        if not done:
-            left = max(0.0, pool.patience - pool.answer_seconds)
-            done, late = await asyncio.wait(late, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        for one in late:
-            one.cancel()
-        return [answer for one in done for answer in one.result().items()]
+        done, late = await asyncio.wait(questions, timeout=pool.answer_seconds / 2)
+        for question in late:
+            question.cancel()
+        return {address: answer for question in done for address, answer in question.result().items()}
 
-    try:
-        answers = client.sync(ask)
-    except OSError as error:
-        msg = f"the scheduler ended while the workers were asked for their versions: {error}."
-        raise ClusterError(msg) from error
-    for address, found in answers:
+    deadline = time.monotonic() + pool.patience
+    while addresses and time.monotonic() < deadline:
+        answers.update(pool.ask(ask))
+        if answers:
+            broken = {address for address, answer in answers.items() if isinstance(answer, OSError)}
+            addresses = broken & pool.workers().keys()
+        if addresses:
+            time.sleep(LOOK_SECONDS)
+    for address, found in answers.items():
         if isinstance(found, ImportError):
             raise ClusterError(cannot_serve(found)) from found
         if isinstance(found, Exception) and not isinstance(found, OSError):  # that worker has ended
             raise found
         if found and not isinstance(found, Exception):
             raise unlike(address, found)
-    if all(isinstance(found, Exception) for _, found in answers):
+    if all(isinstance(found, Exception) for found in answers.values()):
         msg = f"no worker answered within {pool.patience:g} s: end those that hang, or raise cluster.wait_seconds."
         raise ClusterError(msg)
