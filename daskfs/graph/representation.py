@@ -123,7 +123,7 @@ def copy_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> Non
     shape = searched_shape(context.tiles.shape, spec)
     height = _unit_rows(shape)
     rows = slice(unit * height, min((unit + 1) * height, shape.n_samples))
-    with planned_source(parameters, rows if unit else None) as source:
+    with planned_source(context, parameters, rows if unit else None) as source:
         if unit == 0:
             check_names(context.tiles, source, where)
         values = source.read_rows(rows.start, rows.stop)

@@ -12,6 +12,7 @@ import numpy as np
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import LabelCounter, LabelCounts, Labels, Task
 from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources.base import Source
 from daskfs.sources.columns import in_blocks
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.sources.stored_column import StoredColumn
@@ -31,6 +32,8 @@ class Context:
     def __init__(self, store: Store, tiles: Tiles | None = None) -> None:
         self.store = store
         self.holdings = Holdings()
+        self.sources: dict[str, Source] = {}
+        """Sources of stages, by fingerprint; another run opens them again, since their data may have changed."""
         self._tiles = None if tiles is None else tiles.read_by(store)
         self._plan: Mapping[str, Any] | None = None
 

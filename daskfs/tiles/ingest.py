@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,27 +53,22 @@ SAMPLE_COLUMN_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
-@lru_cache(maxsize=4)
-def _opened(spec: SourceSpec, fingerprint: str, known: PartSizes | None) -> Source:
-    del fingerprint  # part of the cache key: the data behind a name may change
-    return open_part_or_source(spec, known)
-
-
 @contextmanager
-def planned_source(parameters: Mapping[str, Any], rows: slice | None = None) -> Iterator[Source]:
-    """Open the source of a stage, cached per process and state of the data, to read some rows; None for all.
+def planned_source(context: Context, parameters: Mapping[str, Any], rows: slice | None = None) -> Iterator[Source]:
+    """Open the source of a stage, cached per run, to read some rows; None for all.
 
     Raises
     ------
     InputError
         If that state is not the planned one, or changes before the end of the block.
     """
-    spec = spec_from(parameters["source"])
-    sizes = parameters.get("part_sizes")
-    known = None if sizes is None else PartSizes(tuple(sizes[0]), sizes[1])
-    source = _opened(spec, str(parameters["fingerprint"]), known)
+    spec, fingerprint = spec_from(parameters["source"]), str(parameters["fingerprint"])
+    if (source := context.sources.get(fingerprint)) is None:
+        sizes = parameters.get("part_sizes")
+        known = None if sizes is None else PartSizes(tuple(sizes[0]), sizes[1])
+        source = open_part_or_source(spec, known)
     with as_planned(spec, source, parameters["state"], rows):
-        yield source
+        yield context.sources.setdefault(fingerprint, source)
 
 
 def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
@@ -106,10 +100,10 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     If values may be missing, compute only the statistics for the column means.
     """
     shape = Shape(**parameters["shape"])
-    if (facts := _kept(context.store, shape, parameters, unit)) is not None:
+    if (facts := _kept(context, shape, parameters, unit)) is not None:
         return facts
     band = shape.band(unit)
-    with planned_source(parameters, band) as source:
+    with planned_source(context, parameters, band) as source:
         block = source.read_rows(band.start, band.stop)
     origin, may_miss = parameters["source"]["source"], parameters["source"]["missing"] != "refuse"
     check_finite(block, band.start, source.info.feature_names, origin, may_miss=may_miss, remedy=REMEDY)
@@ -126,7 +120,7 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     return {"source_bytes": int(size)}
 
 
-def _kept(store: Store, shape: Shape, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+def _kept(context: Context, shape: Shape, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
     """Keep the outputs of a band that was ingested before rows were appended, and return its facts.
 
     Only the sample is drawn again, since it depends on the number of rows. None if the band is to be ingested: its
@@ -135,6 +129,7 @@ def _kept(store: Store, shape: Shape, parameters: Mapping[str, Any], unit: int) 
     kept = parameters.get("kept")
     if kept is None or unit >= kept["n_bands"]:
         return None
+    store = context.store
     record = store.ledger.found(INGEST_STAGE.name, unit, kept["fingerprints"])
     if record is None:
         return None
@@ -143,7 +138,7 @@ def _kept(store: Store, shape: Shape, parameters: Mapping[str, Any], unit: int) 
         info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"])
         block = Tiles(store, info).read_rows(band)
     else:
-        with planned_source(parameters, band) as source:
+        with planned_source(context, parameters, band) as source:
             block = source.read_rows(band.start, band.stop)
         if not np.array_equal(store.open(layout.HASHES)[unit : unit + 1][0], column_hashes(block, band.start)):
             return None
@@ -192,7 +187,7 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     """Read, check and store labels, per-sample columns, feature and row names."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
-    with planned_source(parameters) as source:
+    with planned_source(context, parameters) as source:
         if source.info.feature_names is not None:
             _check_names(source.info.feature_names)
             store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
