@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from daskfs.sources.columns import FALSE_CELLS, MISSING_CELLS, TRUE_CELLS
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
+from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
@@ -53,14 +53,13 @@ class CsvScan:
     ranges: LineRanges
 
 
-@lru_cache(maxsize=SCANS_KEPT)
-def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None, decimal: str | None) -> CsvScan:
+@cached_by_file(SCANS_KEPT)
+def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvScan:
     """Scan the table at `path`, of the given `delimiter` and `decimal`; None to find out.
 
     An empty or malformed file raises :class:`InputError`.
     """
-    del mtime_ns
-    size = text_size(path, size)
+    size = text_size(path)
     if size == 0:
         msg = f"{path} is empty."
         raise InputError(msg)
@@ -183,10 +182,9 @@ class CsvTable:
 
     def __init__(self, path: StoragePath, delimiter: str | None = None, decimal: str | None = None) -> None:
         self.path = path
-        status = path.stat()
         if delimiter is None and table_ending(path) == ".tsv":
             delimiter = "\t"
-        layout = scan(path, status.st_size, status.st_mtime_ns, delimiter, decimal)
+        layout = scan(path, delimiter, decimal)
         self.columns, self.trailing_blank = layout.columns, layout.trailing_blank
         self._delimiter, self._decimal, self._ranges = layout.delimiter, layout.decimal, layout.ranges
         self.n_rows, self.row_multiple = layout.ranges.n_rows, layout.ranges.row_multiple

@@ -24,7 +24,7 @@ from daskfs.storage import StoragePath, blocks_ahead, open_ranges
 NEWLINE = ord("\n")
 LONGEST_LINE = 1 << 28
 SCANS_KEPT = 32
-"""Scans of each format that a process caches, by path, size and modification time of the file."""
+"""Scans of each format that a process caches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +103,9 @@ def _whole_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> 
         yield begun + len(kept), kept
 
 
-def text_size(path: StoragePath, size: int) -> int:
-    """Return the bytes of text in a file of `size` bytes, which may be compressed."""
-    return gunzipped(path).size if path.suffix.lower() == GZIP else size
+def text_size(path: StoragePath) -> int:
+    """Return the bytes of text in a file, which may be compressed."""
+    return gunzipped(path).size if path.suffix.lower() == GZIP else path.stat().st_size
 
 
 def text_blocks(path: StoragePath, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:

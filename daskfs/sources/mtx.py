@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.lines import SCANS_KEPT, LineRanges, cut_lines, refuse_other_encodings
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.storage import StoragePath
+from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 1 << 20
 HEADER_BYTES = 1 << 20
@@ -60,14 +60,13 @@ class MtxHeader:
     size: int
 
 
-@lru_cache(maxsize=SCANS_KEPT)
-def scan(path: StoragePath, size: int, mtime_ns: int) -> tuple[MtxHeader, LineRanges, tuple[np.ndarray, np.ndarray]]:
+@cached_by_file(SCANS_KEPT)
+def scan(path: StoragePath) -> tuple[MtxHeader, LineRanges, tuple[np.ndarray, np.ndarray]]:
     """Read the header and parse all lines once.
 
     Returns the header, the ranges of lines, and the lowest and highest row and column of each range, from 0, int64,
     shape (n_ranges, 2). A file with another number of entries than its header says raises :class:`InputError`.
     """
-    del mtime_ns
     header = _read_header(path)
     bounds: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
 
@@ -78,7 +77,7 @@ def scan(path: StoragePath, size: int, mtime_ns: int) -> tuple[MtxHeader, LineRa
                 known.append((int(found.min()), int(found.max())))
         return int(places[0].size)
 
-    ranges = cut_lines(path, size, header.size, SCAN_BYTES, count)
+    ranges = cut_lines(path, path.stat().st_size, header.size, SCAN_BYTES, count)
     if ranges.n_rows != header.n_entries:
         msg = f"{path} is damaged: it has {ranges.n_rows} entries, and says that it has {header.n_entries}."
         raise InputError(msg)
@@ -96,8 +95,7 @@ class MtxSource(LabeledSource):
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec, transpose=True)
         self._path, self._transposed = path, spec.transpose
-        status = path.stat()
-        self._header, self._ranges, bounds = scan(path, status.st_size, status.st_mtime_ns)
+        self._header, self._ranges, bounds = scan(path)
         header = self._header
         super().__init__(spec)
         self._bounds = bounds[1 if spec.transpose else 0]

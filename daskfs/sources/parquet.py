@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.sources.checks import block_dtype, first_line, not_numbers
 from daskfs.storage import ObjectPath, StoragePath
+from daskfs.storage.file_cache import cached_by_file
 
 FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
@@ -20,10 +20,9 @@ LEAST_BATCH_ROWS = 1024
 LABEL_BATCH_ROWS = 1 << 16
 
 
-@lru_cache(maxsize=FOOTERS_KEPT)
-def _footer(path: StoragePath, size: int, mtime_ns: int) -> Any:
+@cached_by_file(FOOTERS_KEPT)
+def _footer(path: StoragePath) -> Any:
     """Read the footer, with the row groups; cached for few files, because that of a wide table takes megabytes."""
-    del size, mtime_ns
     with _opened(path, None) as file:
         return file.metadata
 
@@ -61,8 +60,7 @@ class ParquetTable:
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
-        status = path.stat()
-        self.state = (status.st_size, status.st_mtime_ns)
+        self._status = path.stat()
         with self._open() as file:
             self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
             groups = file.metadata
@@ -137,7 +135,7 @@ class ParquetTable:
             yield columns[0]
 
     def _open(self) -> AbstractContextManager[Any]:
-        return _opened(self.path, _footer(self.path, *self.state))
+        return _opened(self.path, _footer(self.path, status=self._status))
 
     def _batches(self, columns: Sequence[int], start: int, stop: int, batch_rows: int) -> Any:
         """Yield (first row, columns) for the batches that overlap rows ``start:stop``."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, cut_lines
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.storage import StoragePath
+from daskfs.storage.file_cache import cached_by_file
 
 TARGET, GROUPS = "target", "qid"
 DOUBTFUL = {-1, 0, 1}
@@ -79,10 +79,9 @@ class SvmScan:
         return 0 if self.highest < 0 else self.highest + (0 if self.is_one_based else 1)
 
 
-@lru_cache(maxsize=SCANS_KEPT)
-def scan(path: StoragePath, size: int, mtime_ns: int) -> SvmScan:
+@cached_by_file(SCANS_KEPT)
+def scan(path: StoragePath) -> SvmScan:
     """Scan the file at `path` in one pass over its bytes."""
-    del mtime_ns
     found = SvmScan()
 
     def count(lines: bytes, first: int) -> int:
@@ -99,7 +98,7 @@ def scan(path: StoragePath, size: int, mtime_ns: int) -> SvmScan:
         found.has_groups |= bool(np.any(data[np.maximum(colons - 1, 0)] == LETTER_D))
         return _count_rows(data, ends)
 
-    found.ranges = cut_lines(path, size, 0, SCAN_BYTES, count)
+    found.ranges = cut_lines(path, path.stat().st_size, 0, SCAN_BYTES, count)
     return found
 
 
@@ -112,8 +111,7 @@ class SvmlightSource(LabeledSource):
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec)
         self._path, self._unlabeled, self._are_whole = path, spec.unlabeled, dict[str, bool]()
-        status = path.stat()
-        self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
+        self._layout = layout = scan(path)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
         super().__init__(spec, "column", labels=own, columns=own)
         n_samples, n_features = check_shape((layout.ranges.n_rows, layout.n_features), str(path))

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-import threading
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import IO
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
 from daskfs.storage import Fill, StoragePath, fill_from
+from daskfs.storage.file_cache import cached_by_file
 
 GZIP = ".gz"
 BLOCK_BYTES = 4 << 20
 KEPT = 8
 """Unpacked files of each kind that a process keeps."""
-
-unpacking = threading.Lock()
-"""Held while a file is unpacked: without it, each thread of a worker would do so."""
 
 
 class Unpacked:
@@ -59,17 +56,9 @@ def unpack(blocks: Iterable[bytes], where: str, instead: str) -> Unpacked:
     return unpacked
 
 
+@cached_by_file(KEPT)
 def gunzipped(path: StoragePath) -> Unpacked:
     """Return the content of a file that gzip compressed."""
-    status = path.stat()
-    with unpacking:
-        return _gunzipped(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=KEPT)
-def _gunzipped(path: StoragePath, size: int, mtime_ns: int) -> Unpacked:
-    # size and mtime_ns are part of the cache key, so that a rewritten file is unpacked again
-    del size, mtime_ns
     return unpack(_gzip_blocks(path), str(path), "decompress it first")
 
 

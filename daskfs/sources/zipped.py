@@ -6,7 +6,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
-from daskfs.sources.unpacked import KEPT, Unpacked, unpack, unpacking
+from daskfs.sources.unpacked import KEPT, Unpacked, unpack
 from daskfs.storage import ObjectPath, StoragePath, zip_archive
+from daskfs.storage.file_cache import cached_by_file
 
 # The header before a member's name and extra field; its last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -52,9 +52,7 @@ class NpzFile:
         if entry.compress_type == zipfile.ZIP_STORED:
             location = self._stored(entry, where)
         else:
-            status = self.path.stat()
-            with unpacking:
-                location = _unpack(self.path, status.st_size, status.st_mtime_ns, entry.filename)
+            location = _unpack(self.path, entry.filename)
         return NpyFile(location, where)
 
     def open_checked(self, member: str) -> NpyFile:
@@ -104,10 +102,8 @@ class NpzFile:
         return FileRange(self.path, offset, min(entry.file_size, present))
 
 
-@lru_cache(maxsize=KEPT)
-def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpacked:
-    # size and mtime_ns are part of the cache key, so that a rewritten file is unpacked again
-    del size, mtime_ns
+@cached_by_file(KEPT)
+def _unpack(path: StoragePath, filename: str) -> Unpacked:
     return unpack(_blocks(path, filename), _where(path, filename), "write the file with numpy.savez")
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cases import each
 from tests.optional import h5py
+from tests.rewriting import WAYS, read_before_and_after, twins
 from tests.sources.objects import folder_as_bucket
 
 FloatArray = NDArray[np.float64]
@@ -345,6 +346,46 @@ def test_identity_changes_with_the_files(tmp_path: Path) -> None:
         for file in [files[0], files[-1]]:
             os.utime(file, ns=(1, 1))
         assert open_graph(path).identity != before
+
+
+def _swapped_weights() -> Iterator[sp.csr_matrix]:
+    """Yield a matrix, and others with two of its weights swapped."""
+    yield one_sided()
+    for entry in range(1, 300):
+        matrix = one_sided()
+        matrix.data[[0, entry]] = matrix.data[[entry, 0]]
+        yield matrix
+
+
+def _swapped_rows() -> Iterator[KNNGraph]:
+    """Yield lists, and others with those of two rows swapped."""
+    rows = np.arange(N)
+    indices = np.stack([(rows + 1) % N, (rows + 2) % N], axis=1)
+    distances = np.sort(np.random.default_rng(0).uniform(size=(N, 2)), axis=1)
+    for other in range(N):
+        order = rows.copy()
+        order[[0, other]] = order[[other, 0]]
+        yield KNNGraph(indices, distances[order], "euclidean")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", [*MATRICES, "lists"])
+def test_a_rewritten_graph_is_read_again(form: str, way: str, tmp_path: Path) -> None:
+    def write(folder: Path, graph: Any) -> Path:
+        if form != "lists":
+            return MATRICES[form](folder, graph)
+        graph.save(folder / "lists")
+        return folder / "lists"
+
+    def read(path: Path) -> list[Any]:
+        graph = open_graph(path)
+        parts = [graph.read(slice(0, N), 2)] if isinstance(graph, NeighborLists) else graph.read()
+        return [values.tolist() for part in parts for values in part]
+
+    graphs: Iterator[Any] = _swapped_rows() if form == "lists" else _swapped_weights()
+    (old, _, path), (new, _, other) = twins(tmp_path, graphs, write)
+    before, after = read_before_and_after(old, new, way, lambda: read(path))
+    assert before != after == read(other)
 
 
 # ----------------------------------------------------------------------------- what is none

@@ -78,14 +78,6 @@ def test_rows_of_a_file_of_200_mb(name: str, tmp_path: Path) -> None:
     assert peak < 24 * MIB < SIZE / 8
 
 
-def test_deflated_members_are_unpacked_once(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "X.npz", X=np.eye(3))
-    for _ in range(3):
-        source = open_source(SourceSpec(str(tmp_path / "X.npz")))
-        np.testing.assert_array_equal(source.read_rows(1, 3), np.eye(3)[1:])
-    assert _unpack.cache_info().misses == 1
-
-
 def test_an_evicted_member_stays_readable(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "X.npz", X=np.eye(3))
     source = open_source(SourceSpec(str(tmp_path / "X.npz")))

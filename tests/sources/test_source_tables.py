@@ -142,14 +142,6 @@ def test_label_columns(cells: list[str], expected: np.ndarray, tmp_path: Path, m
     np.testing.assert_array_equal(y, expected)
 
 
-def test_a_table_is_scanned_once(tmp_path: Path) -> None:
-    csv_table.scan.cache_clear()
-    (tmp_path / "X.csv").write_text("a,b\n1,2\n")
-    for _ in range(3):
-        open_source(SourceSpec(str(tmp_path / "X.csv"))).read_rows(0, 1)
-    assert csv_table.scan.cache_info().misses == 1
-
-
 def test_columns_of_true_and_false_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_table, "RANGE_BYTES", 1)
     csv_table.scan.cache_clear()
