@@ -22,6 +22,7 @@ from daskfs.export.atomic_publish import copy_file, fsync_tree, publish_at, put_
 from daskfs.export.collect import KEY, Contents, is_ours
 from daskfs.sources.checks import first_line
 from daskfs.storage import ObjectPath, StoragePath, as_path, zarr_store
+from daskfs.storage.file_cache import file_state
 
 ORDER = "column-order"
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError)
@@ -63,21 +64,16 @@ def _add_to_file(contents: Contents, target: StoragePath) -> None:
         raise InputError(msg)
     with _readable(target), h5py.File(target, "r") as root:
         _check_names(root, contents, target)
-    before = _state(target)
+    before = file_state(target.stat())
     with publish_at(target) as copy:
         copy_file(target, copy)
         with h5py.File(copy, "r+") as root:
             _write_columns(root["var"], contents)
             root["var"].attrs[ORDER] = _listed_columns(root, contents)
             _write_facts(root, contents)
-        if _state(target) != before:
+        if file_state(target.stat()) != before:
             msg = f"{target} changed while the ranking was added to it: nothing was; try again."
             raise InputError(msg)
-
-
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
 
 
 # ---------------------------------------------------------------------------------------------------------- Zarr

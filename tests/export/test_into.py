@@ -14,11 +14,13 @@ import zarr
 
 from daskfs.errors import InputError
 from daskfs.export import append_anndata as into_module
+from daskfs.export.atomic_publish import copy_file
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of
 from tests.export.runs import METHODS, Ranked, finished
 from tests.optional import anndata
 from tests.optional import pandas as pd
+from tests.rewriting import restore_times
 
 pytestmark = [
     pytest.mark.cluster,
@@ -151,6 +153,24 @@ def test_an_interruption_leaves_a_file_that_can_be_read(
         assert [p.name for p in tmp_path.iterdir()] == [name]
         assert call("export", dense.run, "--into", path).code == 0
         assert opened(path).var.equals(before.var), step
+
+
+def test_a_file_that_changes_meanwhile_stays_as_it_is(
+    dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its size and modification time are."""
+    path = written(tmp_path, "file.h5ad", dense)
+    content, status = path.read_bytes(), path.stat()
+    changed = content[:-1] + bytes([content[-1] ^ 1])
+
+    def copy_before_a_change(source: Path, target: Path) -> None:
+        copy_file(source, target)
+        source.write_bytes(changed)
+        restore_times(source, status)
+
+    monkeypatch.setattr(into_module, "copy_file", copy_before_a_change)
+    refused(call("export", dense.run, "--into", path), 3, "file.h5ad changed while the ranking was added", "try again")
+    assert path.read_bytes() == changed
 
 
 def test_a_group_can_be_read_at_every_moment(dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
