@@ -19,13 +19,26 @@ from hypothesis import settings
 
 from tests import optional
 
-# machines are shared and noisy: no deadline; a change is judged by the same examples every time, and new ones are
-# looked for with DASKFS_NEW_EXAMPLES=1
-settings.register_profile("daskfs", deadline=None, derandomize="DASKFS_NEW_EXAMPLES" not in os.environ)
+# a change is judged by the same examples every time; DASKFS_NEW_EXAMPLES=100 draws new ones, 100 times as many
+EXAMPLES_FACTOR = int(os.environ.get("DASKFS_NEW_EXAMPLES", "0"))
+_initialize_settings = settings.__init__
+
+
+def _multiply_examples(self: settings, parent: settings | None = None, **options: Any) -> None:
+    if "max_examples" in options:
+        options["max_examples"] *= max(EXAMPLES_FACTOR, 1)
+    _initialize_settings(self, parent, **options)
+
+
+# Hypothesis has no option for it; here it holds for laws with settings of their own too, and once if they are inherited
+settings.__init__ = _multiply_examples  # type: ignore[method-assign]
+# machines are shared and noisy: no deadline
+settings.register_profile("daskfs", max_examples=100, deadline=None, derandomize=EXAMPLES_FACTOR == 0)
 settings.load_profile("daskfs")
 
 # marks of tests that run only where -m names one of these
 TIERS = ("long", "platforms", "shared_data")
+LAWS = "hypothesis"  # Hypothesis marks its tests: those of all tiers run where -m names it
 MEMORY = "/dev/shm"
 WRITTEN_BYTES = 2 << 30  # by the default tier, 1.5 GiB at most at a time
 
@@ -68,7 +81,7 @@ def pytest_unconfigure() -> None:
 
 
 def _is_default(config: pytest.Config) -> bool:
-    return not any(tier in config.option.markexpr for tier in TIERS)
+    return not any(mark in config.option.markexpr for mark in (*TIERS, LAWS))
 
 
 def _has_room(folder: str) -> bool:
