@@ -37,7 +37,7 @@ MOST_FIELDS = 4
 def slab_columns(shape: Shape, memory_limit: int | None, n_units: int = MIN_UNITS, *, scaled: bool) -> int:
     """Return the number of columns of a slab that fits the slab budget, so that a unit may hold copies of it.
 
-    A large X has `n_units` slabs or more, unless their columns were few.
+    A slab of a large X has at most an `n_units`-th of the columns, rounded up, unless these were few.
     """
     return _whole_tiles(shape, slab_budget(memory_limit) // total(slab_cost(shape, 1, scaled=scaled)), n_units)
 

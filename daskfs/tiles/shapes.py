@@ -74,10 +74,10 @@ def plan_shape(
 ) -> Shape:
     """Choose the tile shape of a matrix.
 
-    Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. A large X has
-    `n_units` of each, for parallelism, but no slabs narrower than 32 columns for that. If possible, a band has at least
-    the number of rows that the source reads at once (`row_multiple`); otherwise the source would read them again for
-    each band.
+    Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. For parallelism,
+    a large X has `n_units` bands, and slabs of at most an `n_units`-th of its columns, rounded up; no slabs narrower
+    than 32 columns for that. If possible, a band has at least the number of rows that the source reads at once
+    (`row_multiple`); otherwise the source would read them again for each band.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskfs.criteria.plan import slab_columns
@@ -43,6 +43,8 @@ COUNTS = st.integers(1, 500)
 
 
 @given(*SIZES, st.sampled_from(["float32", "float64", "uint8"]), COUNTS)
+@example(5, 64_351, GiB, "float32", 150)
+@example(4, 34_291, GiB, "float64", 90)
 def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str, n_workers: int) -> None:
     n_units = Workers(limit, 1, n_workers).n_units
     shape = plan_shape(n_samples, n_features, dtype, None, limit, n_units=n_units)
@@ -59,7 +61,9 @@ def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str, n_wo
     assert 1 <= columns <= n_features
     n_tiles = n_units * -(-n_features // shape.tile_columns)
     assert shape.n_bands >= n_units or shape.x_bytes < 2 * n_tiles * MIN_TILE_BYTES
-    assert -(-n_features // columns) >= n_units or columns < 2 * MIN_SLAB_COLUMNS or shape.x_bytes <= MIN_TILE_BYTES
+    # rounded up: one slab more than n_units would keep all workers waiting for it, one less keeps one of them waiting
+    share = -(-n_features // n_units)
+    assert columns <= share or columns < 2 * MIN_SLAB_COLUMNS or shape.x_bytes <= MIN_TILE_BYTES
     assert columns <= shape.tile_columns or columns % shape.tile_columns == 0 or columns == n_features
 
 
