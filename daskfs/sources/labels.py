@@ -109,8 +109,7 @@ class LabelEncoding:
         dropped = _unlabeled_name(rows, unlabeled, has_minus_one=found.has_minus_one)
         n_labeled = sum(rows.values()) - rows.pop(dropped, 0)
         self.classes = tuple(rows if found.is_numeric else _in_order(rows))
-        holds_minus_one = found.is_numeric and found.has_minus_one
-        _check_classes(n_labeled, self.classes, task, unlabeled, has_minus_one=holds_minus_one)
+        _check_classes(n_labeled, self.classes, task, unlabeled, has_minus_one=found.has_minus_one)
         code_of = {name: code for code, name in enumerate(self.classes)}
         return {key: code_of[name] for key, name in name_of.items() if name != dropped}
 

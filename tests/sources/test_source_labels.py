@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskfs.errors import InputError, JobError
@@ -209,6 +209,7 @@ VALUES = {
     st.sampled_from(["auto", "classification", "regression"]),
     st.sampled_from(["auto", "none", "1", "a"]),
 )
+@example([-1, 2, None], [2], "auto", "auto")  # -1 and one class, in a part of numbers and one of objects
 def test_labels_in_parts_are_encoded_as_all_of_them(
     values: list[Any], cuts: list[int], task: str, unlabeled: str
 ) -> None:
