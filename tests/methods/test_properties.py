@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
@@ -110,6 +110,11 @@ def examples(draw: st.DrawFn) -> Example:
         codes[codes == 1] = 2
     target = np.where(unlabeled, np.nan, rng.integers(-8, 9, n) / 4)
     return Example(plain, X, scale, codes, target, draw(st.integers(1, max(1, n - 1))))
+
+
+_ONE_LINE = np.array([[0, 1, 1, 1, -1, 0, 1, -1, 0, 1, -1], *[[0, 0, 0, -1, 1, 0, 0, 1, 0, 1, 1]] * 3]) / 8
+ONE_LINE = Example(_ONE_LINE, _ONE_LINE, 1.0, np.array([0, 1, 1, 1]), np.array([0.0, 0.5, 2.0, 1.0]), 1)
+"""Columns of one direction, all of which have the same weight but for rounding."""
 
 
 # ------------------------------------------------------------------------------------------------------------ formulas
@@ -324,6 +329,7 @@ LONG = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 @pytest.mark.parametrize("name", NAMES)
 @QUICK
+@example(e=ONE_LINE)
 @given(e=examples())
 def test_small_data(name: str, e: Example) -> None:
     check(name, e)

@@ -333,7 +333,8 @@ class _Solution:
         """Continue from RLSR's solution with the uncorrelated regularization."""
         state = self._state
         norm = norms(state.at.W)
-        rise = np.maximum(self._laplacian(norm**2), 0.0)
+        rise, degrees = self._laplacian(norm**2), self._correlated()[1]
+        rise[rise <= TOLERANCE * degrees * norm**2] = 0.0  # weights that differ by less are equal
         steepest = float((norm / norm.sum() * rise).max()) if norm.any() else 0.0
         state.eta_reference = parameters.gamma / (2.0 * steepest) if steepest > 0 else 0.0
         # the paper's W step uses half its eta (methods.md, finding 2)
