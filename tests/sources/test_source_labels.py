@@ -213,7 +213,9 @@ VALUES = {
 def test_labels_in_parts_are_encoded_as_all_of_them(
     values: list[Any], cuts: list[int], task: str, unlabeled: str
 ) -> None:
-    """Also if only some parts have missing values, and other dtypes for it; or are refused for the same reason."""
+    """Also if only some parts have missing values, and other dtypes for it; or are refused for the same reason. Whole
+    numbers are encoded alike as numbers and as objects.
+    """
     raw = np.array(values) if isinstance(values[0], np.generic) else objects(*values)
     parts = [part for part in np.split(raw, cuts) if part.size]
     if {type(value) for value in values} <= {int, type(None)}:
@@ -228,6 +230,8 @@ def test_labels_in_parts_are_encoded_as_all_of_them(
         return encoding.task, encoding.classes, encoded.dtype, encoded.tobytes()
 
     assert found(*parts) == found(raw)
+    if raw.dtype.kind == "i":
+        assert found(raw.astype(object)) == found(raw)
 
 
 @pytest.mark.parametrize("text", ["1,2,3,,5", "1,2,3.5,,5", "01,2,x,,5", ",,,,1", ",,,,"])
