@@ -65,8 +65,7 @@ def dominant_columns(variance: np.ndarray) -> tuple[np.ndarray, float]:
     """
     largest, n_varying = variance.max(initial=0.0), np.count_nonzero(variance)
     if n_varying > 2 and np.isfinite(largest):
-        # by a power of two first: no sum overflows, and sums of whole variances stay exact in any order
-        shares = np.ldexp(variance, -np.frexp(largest)[1])
+        shares = np.ldexp(variance, -np.frexp(largest)[1])  # by a power of two: no rounding, and no sum overflows
         order = np.argsort(-shares, kind="stable")[: max(1, min(FEW_COLUMNS, n_varying // FEW_COLUMNS))]
         cumulative = np.cumsum(shares[order]) / shares.sum()
         enough = np.flatnonzero(cumulative >= DOMINANT_SHARE)
