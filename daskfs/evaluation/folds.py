@@ -138,17 +138,23 @@ def _grouped(
         )
         raise InputError(msg)
 
-    def cut(kind: Any, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        splitter = kind(n_splits, shuffle=True, random_state=seed)
+    def cut(splitter: Any, groups: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         return list(splitter.split(np.zeros(values.size), values, groups))
 
     if stratified:
-        splits = [cut(splitters.StratifiedGroupKFold, seed) for seed in seeds]
+        # its own shuffling moves classes' shares to other groups before scikit-learn 1.8 (pull request 32540)
+        splits = [cut(splitters.StratifiedGroupKFold(n_splits), _shuffled_codes(groups, seed)) for seed in seeds]
         # StratifiedGroupKFold assigns groups greedily by the classes' shares, which may leave a fold empty
         if all(test.size for folds in splits for _, test in folds):
             return splits
         warnings.append("Folds by data.groups are not stratified: the classes' shares would have left a fold empty.")
-    return [cut(splitters.GroupKFold, seed) for seed in seeds]
+    return [cut(splitters.GroupKFold(n_splits, shuffle=True, random_state=seed), groups) for seed in seeds]
+
+
+def _shuffled_codes(groups: np.ndarray, seed: int) -> np.ndarray:
+    """Number groups in random order."""
+    codes = np.unique(groups, return_inverse=True)[1]
+    return np.argsort(np.random.RandomState(seed).permutation(codes.max() + 1))[codes]
 
 
 def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

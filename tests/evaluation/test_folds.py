@@ -116,14 +116,22 @@ class TestGroups:
                 assert not classify or np.unique(labels.values[train]).size > 1
         assert same(folds, cut(labels, groups=groups, n_splits=n_splits, n_repeats=2, random_state=seed))
 
-    def test_classes_keep_their_shares(self) -> None:
-        """Twelve groups, each of one class only: every fold gets a third of each class's groups."""
+    @pytest.mark.parametrize("n_splits", [2, 3, 6])
+    def test_classes_keep_their_shares(self, n_splits: int) -> None:
+        """Twelve groups, each of one class only: every fold gets its share of each class's groups."""
         groups = np.repeat(np.arange(12), 5)
-        folds = cut(classes(groups % 2), groups=groups)
+        folds = cut(classes(groups % 2), groups=groups, n_splits=n_splits, n_repeats=20)
         assert folds.warnings == []
-        for _, test in folds.splits[0]:
-            assert (groups[test] % 2).mean() == 0.5
-            assert np.unique(groups[test]).size == 4
+        for repeat in folds.splits:
+            for _, test in repeat:
+                assert (groups[test] % 2).mean() == 0.5
+                assert np.unique(groups[test]).size == 12 // n_splits
+
+    def test_are_the_same_whatever_the_version_of_scikit_learn(self) -> None:
+        """Those that StratifiedGroupKFold shuffles since 1.8."""
+        groups = np.repeat([5, 3, 8, 1, 9, 2, 7], [1, 2, 3, 4, 5, 6, 7])
+        folds = cut(classes(np.arange(groups.size) % 3 // 2), groups=groups, random_state=4)
+        assert [np.unique(groups[test]).tolist() for _, test in folds.splits[0]] == [[7, 8], [1, 9], [2, 3, 5]]
 
     def test_are_of_the_rows_in_use(self) -> None:
         labels, groups = targets(), np.arange(N) // 2

@@ -9,9 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Nanny, Status
+from distributed.core import Server
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
@@ -23,6 +25,28 @@ from daskfs.execution.pool import granted_workers
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Environment that makes :mod:`daskfs.execution.worker` leave the end of local workers to the driver."""
+
+
+class LocalNanny(Nanny):
+    """Nanny that can be closed although its worker died while it started: those of Dask before 2026.8 may hang."""
+
+    async def instantiate(self) -> Status:
+        """Start a worker process with queues of its own, unless the nanny's own start reports that it died."""
+        if self.process is not None and self.process.status == Status.stopped:
+            if self.status == Status.starting:
+                return Status.stopped
+            self.process = None  # a start that has not noticed the death would read the next one's message
+        return await super().instantiate()
+
+    async def close(self, *arguments: Any, **options: Any) -> Literal["OK"]:
+        """Close, and count as closed even if that fails: later calls wait for it."""
+        is_first = self.status != Status.closing
+        try:
+            return await super().close(*arguments, **options)
+        finally:
+            if is_first and self.status == Status.closing:
+                self.status = Status.closed
+                await Server.close(self)
 
 
 class LocalWorkers(LocalCluster):
@@ -104,6 +128,7 @@ def _started(settings: ClusterSettings, limit: int | None, security: Security | 
             n_workers=settings.n_workers,
             threads_per_worker=settings.threads,
             processes=True,
+            worker_class=LocalNanny,
             host="127.0.0.1",
             memory_limit=limit,
             silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
