@@ -152,9 +152,10 @@ def _grouped(
 
 
 def _shuffled_codes(groups: np.ndarray, seed: int) -> np.ndarray:
-    """Number groups in random order."""
+    """Return codes of groups in the random order of scikit-learn 1.8."""
     codes = np.unique(groups, return_inverse=True)[1]
-    return np.argsort(np.random.RandomState(seed).permutation(codes.max() + 1))[codes]
+    order = np.random.RandomState(seed).permutation(codes.max() + 1)
+    return np.argsort(order)[codes]
 
 
 def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
