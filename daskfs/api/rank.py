@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-import dask
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.api.run import RunResult, run
+from daskfs.api.run import RunResult, ScratchDirectory, run
 from daskfs.errors import InputError
 from daskfs.estimators.opening import as_source, current_client, is_anndata, is_of, member_of, unpacked
 from daskfs.runs.proposal import propose_job
@@ -99,8 +97,8 @@ def rank(
     >>> result.selected("FisherScore")
     ['petal length (cm)', 'petal width (cm)']
     """
-    folder = TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None))
-    scratch = Path(folder.name)
+    folder = ScratchDirectory()
+    scratch = folder.path
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
     adata = X if is_anndata(X) else None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+import shutil
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Literal
 
+import dask
 import numpy as np
 
 from daskfs.errors import InputError, JobError, StoreError, nearest
@@ -39,6 +42,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
     from matplotlib.axes import Axes
+
+
+class ScratchDirectory:
+    """Temporary directory `path`, deleted with this object, as meant: a ``TemporaryDirectory`` would warn of that."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 class RunResult(Mapping[str, Any]):
@@ -71,7 +82,7 @@ class RunResult(Mapping[str, Any]):
     (150, ['VarianceScore'], ['petal length (cm)', 'sepal length (cm)'], 4)
     """
 
-    def __init__(self, facts: Mapping[str, Any], url: str, folder: TemporaryDirectory[str] | None = None) -> None:
+    def __init__(self, facts: Mapping[str, Any], url: str, folder: ScratchDirectory | None = None) -> None:
         self._facts, self.url, self._folder = dict(facts), url, folder
 
     def __getitem__(self, key: str) -> Any:
@@ -207,7 +218,7 @@ class RunResult(Mapping[str, Any]):
             for column in changed.var.columns
             if column.startswith(prefix) and is_ours(column.removeprefix(prefix), before)
         ]
-        changed.var.drop(columns=earlier, inplace=True)
+        changed.var = changed.var.drop(columns=earlier)
         place = {name: number for number, name in enumerate(own)}
         order = [place[name] for name in theirs]
         for name, values in contents.columns.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,8 +145,11 @@ def test_a_result_keeps_its_files_and_no_longer(tmp_path: Path) -> None:
     result = daskfs.rank(values(), methods=["VarianceScore"])
     folder = Path(result.url)
     assert folder.is_dir()
-    del result
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        del result
     assert not folder.exists()
+    assert not warned
     kept = daskfs.rank(values(), methods=["VarianceScore"], output=tmp_path / "run")
     assert Path(kept.url) == tmp_path / "run"
     assert daskfs.open_run(tmp_path / "run").ranking.equals(kept.ranking)
