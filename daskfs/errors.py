@@ -1,4 +1,4 @@
-"""Exceptions of daskfs, grouped by what the caller can do about them, with their exit codes.
+"""Exceptions and warnings of daskfs, grouped by what the caller can do about them, with exit codes.
 
 Every class can be pickled, because workers send errors to the driver. Classes that describe a bad value also inherit
 :class:`ValueError`, as scikit-learn users expect.
@@ -102,6 +102,14 @@ class RunStoppedError(DaskfsError):
     """The run was asked to stop. Finished units are recorded; the same command resumes."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+class DaskfsWarning(UserWarning):
+    """Base class of all warnings of daskfs, for filters; the message says what limits a result, and what to do."""
+
+
+class DaskfsFutureWarning(DaskfsWarning, FutureWarning):
+    """A key, parameter or value has another name now; the message gives it."""
 
 
 def nearest(name: str, valid: list[str] | tuple[str, ...]) -> str:

@@ -67,9 +67,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the files of the default tier into memory where there is room: its runs write many small ones, and wait for
-    each to be on the disk.
+    """Put the filter DASKFS_WARNINGS before those of pyproject.toml, which are exceptions to it; and the files of the
+    default tier into memory where there is room: its runs write many small ones, and wait for each to be on the disk.
     """
+    if action := os.environ.get("DASKFS_WARNINGS"):
+        config.getini("filterwarnings").insert(0, action)
     if _is_default(config) and _has_room(MEMORY):
         tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from daskfs.errors import DaskfsWarning
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
@@ -89,7 +90,7 @@ def knn_graph(
 
     Warns
     -----
-    UserWarning
+    DaskfsWarning
         If a few columns make up nearly all of the squared Euclidean distance of unscaled rows.
 
     Examples
@@ -120,7 +121,7 @@ def knn_graph(
     with open_input(X, None, missing=missing, n_jobs=n_jobs, client=client) as (context, stored_names, pool):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
-            warnings.warn(f"{text}.", UserWarning, stacklevel=2)
+            warnings.warn(f"{text}.", DaskfsWarning, stacklevel=2)
         indices, distances, found = find_lists(context, spec, n_neighbors, pool)
     return KNNGraph(indices, distances, metric, scaling, found)
 

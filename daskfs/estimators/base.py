@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
-from daskfs.errors import InputError, JobError
+from daskfs.errors import DaskfsWarning, InputError, JobError
 from daskfs.estimators.opening import (
     is_anndata,
     is_dask_frame,
@@ -116,7 +116,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
         Warns
         -----
-        UserWarning
+        DaskfsWarning
             If a few columns make up nearly all of the squared distance of an unscaled graph, or rows have no edge.
         """
         return self._fit(X, y, sample_weight)
@@ -380,7 +380,7 @@ def _warn_of_dominant_columns(context: Context, method: Method, names: Sequence[
     lists = method.parameters.lists(context.tiles.shape.n_samples)
     searched = [wanted for wanted, _ in lists.values()]
     for text in dominance_warnings(context.tiles, searched, "graph_scaling='zscore'", names):
-        warnings.warn(f"{text}.", UserWarning, stacklevel=5)
+        warnings.warn(f"{text}.", DaskfsWarning, stacklevel=5)
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:
@@ -398,4 +398,4 @@ def _warn_of_isolated_rows(context: Context, method: Method) -> None:
                 f"{summary['n_isolated']} of {rows} have no edge of non-zero weight and take no part in the "
                 f"score.{remedy}"
             )
-            warnings.warn(msg, UserWarning, stacklevel=4)
+            warnings.warn(msg, DaskfsWarning, stacklevel=4)

@@ -10,10 +10,15 @@ from sklearn.exceptions import ConvergenceWarning
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import SolverName
 from daskfs.criteria.rescaled_regression.passes import solution_of
+from daskfs.errors import DaskfsWarning
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.distance_correlation.spec import Correlation
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.context import Context
+
+
+class DaskfsConvergenceWarning(DaskfsWarning, ConvergenceWarning):
+    """The rounds of a fit ended before its objective had settled."""
 
 
 class RLSR(ScoreSelector):
@@ -125,7 +130,7 @@ class RLSR(ScoreSelector):
                 f"{self._criterion} stopped after max_iter={self.max_iter} rounds, or where its steps no longer moved "
                 "the weights, before the objective and the weights had settled: raise max_iter, tol or gamma."
             )
-            warnings.warn(msg, ConvergenceWarning, stacklevel=4)
+            warnings.warn(msg, DaskfsConvergenceWarning, stacklevel=4)
 
 
 class DSSFS(RLSR):

@@ -10,7 +10,7 @@ import numpy as np
 from daskfs.criteria.registry import Method, label_warnings
 from daskfs.criteria.semisupervised import SemiSupervisedParameters
 from daskfs.criteria.sselect.trade_off import stored_curve
-from daskfs.errors import InputError
+from daskfs.errors import DaskfsWarning, InputError
 from daskfs.estimators.graph import GraphSelector, NeighborSelector, SearchingSelector, given_graph
 from daskfs.graph.mixed import open_rows
 from daskfs.graph.precomputed import Graph, NeighborLists
@@ -57,7 +57,7 @@ class SSelect(GraphSelector):
 
     Warns
     -----
-    UserWarning
+    DaskfsWarning
         If all labeled rows have one class: the second term is 1 for every feature, so only the first one ranks.
 
     References
@@ -116,7 +116,7 @@ class SSelect(GraphSelector):
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         method, graph = super()._method(n_samples, labels)
         for message in label_warnings(method, None if labels is None else LabelCounts.of(labels)):
-            warnings.warn(f"{message}.", UserWarning, stacklevel=5)
+            warnings.warn(f"{message}.", DaskfsWarning, stacklevel=5)
         return method, graph
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
@@ -179,7 +179,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
 
     Warns
     -----
-    UserWarning
+    DaskfsWarning
         If candidates may not include all nearest neighbors of some labeled rows.
 
     References
@@ -249,7 +249,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
                 f"{n_open} labeled rows may have nearer neighbors by d than were found: unlabeled rows beyond the "
                 "candidates in X. Raise n_neighbors, or pass a graph with longer lists."
             )
-            warnings.warn(msg, UserWarning, stacklevel=4)
+            warnings.warn(msg, DaskfsWarning, stacklevel=4)
 
 
 class LSDF(NeighborSelector):

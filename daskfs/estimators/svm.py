@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from daskfs.criteria.registry import Method
 from daskfs.criteria.svmrfe.criterion import LargeN
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
-from daskfs.errors import InputError
+from daskfs.errors import DaskfsWarning, InputError
 from daskfs.estimators.graph import SearchingSelector, given_graph
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
@@ -119,7 +119,7 @@ class SVMRFE(SearchingSelector):
 
     Warns
     -----
-    UserWarning
+    DaskfsWarning
         If every alpha was at C in some round.
 
     References
@@ -228,4 +228,4 @@ class SVMRFE(SearchingSelector):
         self.route_, self.rounds_ = found["route"], found["rounds"]
         self.n_rounds_ = len(self.rounds_)
         for message in elimination_warnings(method, found):
-            warnings.warn(message, UserWarning, stacklevel=4)
+            warnings.warn(message, DaskfsWarning, stacklevel=4)

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from daskfs.criteria.block import Block
+from daskfs.errors import DaskfsFutureWarning
 from daskfs.evaluation.models import ModelSpec, make_model
 from daskfs.job.methods import check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
@@ -137,7 +138,7 @@ class EvaluateBlock(Block):
     @classmethod
     def _former_spelling(cls, value: Any) -> Any:
         if value == "labelled":
-            warnings.warn("train_on 'labelled' is spelled 'labeled' now", FutureWarning, stacklevel=2)
+            warnings.warn("train_on 'labelled' is spelled 'labeled' now", DaskfsFutureWarning, stacklevel=2)
             return "labeled"
         return value
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method, check_labels
+from daskfs.errors import DaskfsWarning
 from daskfs.graph.partitioned_search import expected_misses
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.precomputed_stage import store_graph
@@ -255,7 +256,7 @@ def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, qui
     def begin(stage: Stage, n_pending: int) -> None:
         progress.start_stage(stage, n_pending)
         if not quiet and (warning := expected_misses(context, stage)) is not None:
-            warnings.warn(f"{warning}.", UserWarning, stacklevel=3)
+            warnings.warn(f"{warning}.", DaskfsWarning, stacklevel=3)
 
     try:
         run_stages(context, stages, pool or Pool(), identity, progress.unit_done, begin)
