@@ -262,6 +262,8 @@ class _Run:
                     self.log.flush()
                     self.store.write_json(layout.RUN_JSON, self.manifest)
             raise
+        finally:
+            self.log.close()
 
     def _prepared(self, workers: Workers, *, is_joined: bool) -> TilePlan:
         """Plan and check the run as far as possible without tiles, then write the manifest."""

@@ -44,13 +44,13 @@ class Log:
         if isinstance(self._path, Path):
             with explain_write_errors(self._path):
                 if self._file is not None and not os.fstat(self._file.fileno()).st_nlink:  # it was deleted
-                    self._close()
+                    self.close()
                 self._file = self._file or _opened(self._path)
                 try:
                     self._file.write(line)
                     self._file.flush()
                 except OSError:
-                    self._close()
+                    self.close()
                     raise
             return
         if self._held is None:
@@ -68,7 +68,8 @@ class Log:
         except FileNotFoundError:
             return b""
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file; lines that :meth:`flush` has not put into an object store are kept in memory."""
         if self._file is not None:
             with suppress(OSError):  # on a full disk the rest of a line, as after a kill
                 self._file.close()
@@ -76,7 +77,7 @@ class Log:
 
     def flush(self) -> None:
         """Write pending lines to the object store, or close the file."""
-        self._close()
+        self.close()
         if self._held is None or len(self._held) == self._n_put:
             return
         begun = time.monotonic()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from daskfs.execution.progress import Silent
 from daskfs.graph import partitioned_search
 from daskfs.stages.stage import Stage
 from daskfs.store.context import Context
+from daskfs.store.layout import EVENTS
 from daskfs.store.store import Store
 from daskfs.tiles import shapes
 from tests.cli.command import daskfs, refused
@@ -488,8 +491,12 @@ def test_an_output_that_vanishes_amid_a_run(tmp_path: Path, moved: bool) -> None
         else:
             shutil.rmtree(folder)
 
-    with pytest.raises(StoreError, match="was deleted or moved away while"):
-        run_job(load_job(mine), Damage({("ingest", 0): vanish}))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(StoreError, match="was deleted or moved away while"):
+            run_job(load_job(mine), Damage({("ingest", 0): vanish}))
+        gc.collect()
+    assert not [str(warning.message) for warning in warned if EVENTS in str(warning.message)], "the log was closed"
     assert not (folder / "run.json").exists()
     shutil.rmtree(folder, ignore_errors=True)
     if moved:
