@@ -109,16 +109,19 @@ class Pool:
         threads = self._answer("ncores")
         if not self._seen or time.monotonic() - self._seen[-1][0] > SEEN_SHARE * self.answer_seconds:
             # of 500 workers the answer is 1 MB
-            found = self._answer("identity")["workers"]
+            found = self.identities()
             last = max((worker["last_seen"] for worker in found.values()), default=0.0)
             late = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
             self._seen[:] = [(time.monotonic(), late)]
         silent = self._seen[-1][1] & threads.keys()
         return {w: int(n) for w, n in threads.items() if w not in silent}, silent
 
-    def described(self) -> list[dict[str, Any]]:
-        """Return what the scheduler says of each worker; raises as :meth:`heard` does."""
-        return [] if self.client is None else list(self._answer("identity")["workers"].values())
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """Return by address what the scheduler says of each worker; raises as :meth:`heard` does.
+
+        ``Client.scheduler_info`` may return no workers: the client refreshes what it returns at intervals without them.
+        """
+        return {} if self.client is None else self._answer("identity")["workers"]
 
     def processing(self) -> dict[str, str]:
         """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""
@@ -218,7 +221,7 @@ def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers
     if not settings.is_joined:
         count = max(settings.n_workers, 1)
         return Workers(settings.memory_limit or machine_memory() // count, settings.threads, count)
-    workers = pool_of(settings, client).described()
+    workers = pool_of(settings, client).identities().values()
     limits = [settings.memory_limit or 0, *(int(worker.get("memory_limit") or 0) for worker in workers)]
     threads = max((int(worker.get("nthreads") or 1) for worker in workers), default=settings.threads)
     return Workers(min((limit for limit in limits if limit > 0), default=None), threads, max(len(workers), 1))

@@ -38,6 +38,7 @@ from daskfs import (
     run_job,
 )
 from daskfs.errors import InputError, JobError
+from daskfs.execution.pool import Pool
 from daskfs.store.layout import EVALUATION_TABLES
 from tests.execution.runs import local_client
 from tests.optional import pandas as pd
@@ -169,7 +170,7 @@ def test_x_on_a_cluster(tmp_path: Path) -> None:
     np.save(stored, X)
     with local_client(1) as client:
         found = evaluate_selectors(selectors, str(stored), y, **wanted)
-        assert client.scheduler_info()["workers"]
+        assert Pool(client).identities()
     for attribute in ATTRIBUTES:
         assert getattr(found, attribute).equals(getattr(expected, attribute)), attribute
     lazy = evaluate_selectors(selectors, da.from_array(X, chunks=(20, 12)), y, **wanted)

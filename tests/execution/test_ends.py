@@ -165,7 +165,12 @@ def workers_killed(outside: Outside) -> None:
         worker.kill()
 
 
-LOST = ("the scheduler went away", "did not come back, since 2", "start the cluster again", "goes on from what is recorded")
+LOST = (
+    "the scheduler went away",
+    "did not come back, since 2",
+    "start the cluster again",
+    "goes on from what is recorded",
+)
 ALONE = (f"no worker for {BEGUN:g} s (cluster.wait_seconds)", "start some", "goes on from what is recorded")
 LOSSES = {
     "scheduler killed": Loss(scheduler_killed, LOST),

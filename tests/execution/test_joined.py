@@ -6,12 +6,15 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from distributed import Client
 
 from daskfs import FisherScore, LaplacianScore
+from daskfs.execution.pool import Pool
 from tests.execution.runs import command, local_client, run, run_here, write_job
 
 pytestmark = pytest.mark.cluster
@@ -66,3 +69,16 @@ def test_labels_given_to_an_estimator_reach_the_workers(client: Client, tmp_path
     path = str(tmp_path / "X.npz")
     np.testing.assert_allclose(FisherScore().fit(path, y).scores_, FisherScore().fit(X, y).scores_, rtol=1e-12)
     np.testing.assert_allclose(LaplacianScore().fit(path).scores_, LaplacianScore().fit(X).scores_, rtol=1e-12)
+
+
+def test_workers_are_listed_while_the_client_refreshes(two_workers: str) -> None:
+    """At intervals a client takes the scheduler's identity without workers: here after each of its calls."""
+    sync = Client.sync
+
+    def refreshing(client: Client, *arguments: Any, **options: Any) -> Any:
+        answer = sync(client, *arguments, **options)
+        sync(client, client._update_scheduler_info)
+        return answer
+
+    with Client(two_workers) as client, mock.patch.object(Client, "sync", refreshing):
+        assert len(Pool(client).identities()) == 2

@@ -25,6 +25,7 @@ import pytest
 import zarr
 from distributed import Client
 
+from daskfs.execution.pool import Pool
 from daskfs.stages.kind import all_kinds, name_of
 from daskfs.store import layout
 from daskfs.store.records import Record
@@ -504,7 +505,7 @@ class Joined:
 
 def statuses(client: Client) -> list[str]:
     """Return the status of each worker, as the scheduler knows it."""
-    return [worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return [worker["status"] for worker in Pool(client).identities().values()]
 
 
 def is_idle(client: Client) -> bool:

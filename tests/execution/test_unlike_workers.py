@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from daskfs.errors import ClusterError, UnitError
+from daskfs.execution.pool import Pool
 from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
@@ -67,7 +68,7 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
         process.kill()
         process.wait()
     del shared.processes[2:]
-    wait_until(lambda: len(shared.client.scheduler_info(n_workers=-1)["workers"]) == 1)
+    wait_until(lambda: len(Pool(shared.client).identities()) == 1)
 
 
 def job_on(cluster: Cluster, folder: Path) -> Path:

@@ -22,7 +22,7 @@ from distributed.core import Status
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.worker_environment import variable
 from daskfs.execution.connection import connect
-from daskfs.execution.pool import pool_of
+from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY
 
 
@@ -224,7 +224,7 @@ def test_units_that_outlast_the_grace_and_a_second_signal(cluster: Cluster, tmp_
 
 def statuses(client: Client) -> list[str]:
     """Return the status of each worker, as the scheduler knows it."""
-    return [worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return [worker["status"] for worker in Pool(client).identities().values()]
 
 
 @pytest.mark.cluster

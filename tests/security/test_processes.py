@@ -24,6 +24,7 @@ from distributed.security import Security
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
+from daskfs.execution.pool import Pool
 from daskfs.job.job import make_cluster
 from tests.cli.command import basic_job, daskfs, refused, write_job
 from tests.execution.runs import command, run_here, wait_for_end, wait_for_units, worker_processes
@@ -139,7 +140,7 @@ def served(client: Client, others: set[int]) -> set[str]:
     """Return what those sockets answer over HTTP on which no process of the cluster talks to others; `others` are ports
     of what has nothing to do with it.
     """
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = Pool(client).identities()
     talking = [client.scheduler.address, *workers, *(worker["nanny"] for worker in workers.values())]
     ports = {port for _, port in look_at(os.getpid()).listening} - others
     ports -= {int(address.rsplit(":", 1)[1]) for address in talking}
@@ -192,7 +193,7 @@ for address in sys.argv[1:]:
 def test_the_default_cluster_refuses_other_processes() -> None:
     with connect(ClusterSettings(workers=1, memory_limit=GiB)) as client:
         assert client is not None
-        ((worker, found),) = client.scheduler_info()["workers"].items()
+        ((worker, found),) = Pool(client).identities().items()
         addresses = [client.scheduler.address, worker, found["nanny"]]
         told = subprocess.run([sys.executable, "-c", STRANGER, *addresses], capture_output=True, text=True, check=True)
         assert told.stdout.split() == ["refused"] * 6
