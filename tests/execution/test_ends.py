@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from distributed import Client
 
 from tests.cli.command import basic_job, daskfs, refused
 from tests.cli.command import write_job as write_here
@@ -56,6 +57,8 @@ class Outside:
                 self._start("worker", *where, "--nthreads", "1", "--memory-limit", "2GiB", "--no-nanny")
             self._wait(self.file, "address", 1)
             self._wait(self.folder / "worker.log", "Registered to", self.n_workers)
+            # schedulers of Dask 2024 import NumPy and pandas for their first client, for longer than PATIENCE
+            Client(scheduler_file=str(self.file), timeout=90).close()
             stack.pop_all()
         return self
 
