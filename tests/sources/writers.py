@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 import zarr
 
+from daskfs.api.run import ScratchDirectory
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.memory import ArraySource
 from daskfs.storage import StoragePath
@@ -66,14 +66,14 @@ class Kind:
 
 def once(write: Callable[[Path, np.ndarray, np.ndarray], str]) -> Callable[[Path, np.ndarray, np.ndarray], str]:
     """Write the same data once, and copy what was written: for libraries that take a while."""
-    written: dict[bytes, tuple[tempfile.TemporaryDirectory[str], str]] = {}
+    written: dict[bytes, tuple[ScratchDirectory, str]] = {}
 
     def copy(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
         key = X.tobytes() + y.tobytes()
         if key not in written:
-            kept = tempfile.TemporaryDirectory()
-            written[key] = kept, write(Path(kept.name), X, y)
-        shutil.copytree(written[key][0].name, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+            scratch = ScratchDirectory()
+            written[key] = scratch, write(scratch.path, X, y)
+        shutil.copytree(written[key][0].path, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
         return written[key][1]
 
     return copy
