@@ -18,10 +18,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-from sklearn.exceptions import ConvergenceWarning
 
 import daskfs
 from daskfs.criteria.registry import Method, criteria
+from daskfs.errors import DaskfsWarning
 from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.cli.command import rows_of, write_job
@@ -280,7 +280,7 @@ def fitted_or_refused(name: str, e: Example) -> Any:
             if not must_be_refused(name, e) or len(message) < 20 or "\n" in message:
                 raise
             return None
-    assert {entry.category for entry in told} <= {UserWarning, ConvergenceWarning}, list(map(str, told))
+    assert all(issubclass(entry.category, DaskfsWarning) for entry in told), list(map(str, told))
     return fitted
 
 
