@@ -134,6 +134,7 @@ class _Leaving:
 
     async def _leave(self, reason: str, grace: float) -> None:
         worker = self.worker
+        await worker.start()  # if it is starting, wait until it has
         if worker.status not in (Status.running, Status.paused):
             return
         worker.status = Status.closing_gracefully  # not "paused", which ends when memory is free

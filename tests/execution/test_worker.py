@@ -190,6 +190,12 @@ def test_worker_at_the_end_of_its_lifetime_ends_its_unit(cluster: Cluster, tmp_p
     assert begun(tmp_path) == [(0, process.pid)]
 
 
+@pytest.mark.cluster
+def test_worker_whose_lifetime_passes_while_it_starts(cluster: Cluster) -> None:
+    """It ends when it has started."""
+    assert cluster.begin_worker("--no-nanny", **{variable(LIFETIME_KEY): "1e-9"}).wait(timeout=SECONDS) == 0
+
+
 def become(status: str, dask_worker: Worker) -> None:
     """Set the status of a worker, but of one that leaves."""
     if dask_worker.status.name != "closing_gracefully":
