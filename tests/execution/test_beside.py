@@ -11,7 +11,7 @@ import pytest
 from daskfs.errors import InputError
 from daskfs.execution.pool import Pool
 from daskfs.stages.stage import Stage
-from tests.execution.runs import lose_record
+from tests.execution.runs import lose_record, recorded
 from tests.execution.staged import halted, made_up, run_all, threads_as_workers
 
 Done = list[tuple[str, int]]
@@ -105,6 +105,9 @@ def test_an_error_beside_stops_the_others(tmp_path: Path, on_cluster: bool) -> N
         pool = Pool(client if on_cluster else None)
         with pytest.raises(InputError, match="labels are wrong"):
             run_all(tmp_path, stages, pool, lambda stage, unit, _: done.append((stage.name, unit)))
-    assert {name for name, _ in done} <= {"first", "second"}
+    # a unit may end after the driver has given it up, and is in no report
+    kept = {(stage.name, unit) for stage in stages for unit in recorded(tmp_path / "made-up", stage.name)}
+    assert {*done} <= kept
+    assert {name for name, _ in kept} <= {"first", "second"}
     again = run(tmp_path, Pool())
-    assert (len({*done, *again}), len(done) + len(again)) == (8, 8), "what was done is kept"
+    assert (len({*kept, *again}), len(kept) + len(again)) == (8, 8), "what was done is kept"
