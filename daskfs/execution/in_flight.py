@@ -102,6 +102,7 @@ class Flight:
         # keys are unique: other runs may share the scheduler, and an earlier call may have left results there
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._running: dict[str, _Asked] = {}
+        self._stuck: Set[str] = set()
         self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
         self._ended: SimpleQueue[Future[Any] | Found[list[_Read]]] = SimpleQueue()
         self._handled = deque[Ended]()
@@ -115,6 +116,11 @@ class Flight:
         is_due = self._retries.next_due is not None
         return bool(self._running or self._n_looked_at or self._handled or is_due)
 
+    @property
+    def _n_moving(self) -> int:
+        """Number of units in flight, without those at silent workers, which may never end."""
+        return len(self._running) - len(self._stuck & self._running.keys())
+
     def _count(self, workers: Mapping[str, int], silent: Set[str]) -> None:
         """Set the capacity of the workers, and the placement of units of a loop."""
         self._workers, self._silent = workers, silent
@@ -124,7 +130,7 @@ class Flight:
 
     def fill(self) -> None:
         """Submit as many units as the workers have capacity for, several at once."""
-        n_free = self._room - len(self._running)
+        n_free = self._room - self._n_moving
         if self._remaining and n_free >= self._fewest:
             self._submit([self._remaining.popleft() for _ in range(min(n_free, len(self._remaining)))])
 
@@ -328,6 +334,7 @@ class Flight:
 
     def _go_on(self, known: Mapping[str, str]) -> None:
         """Submit units up to capacity, resubmit lost ones, report and duplicate slow ones."""
+        self._stuck = {key for key in self._running if known.get(key) in self._silent}
         if self._problem is None:
             self._free(known)
             self.fill()
@@ -349,7 +356,7 @@ class Flight:
     def _copy(self, unit: int, worker: str) -> None:
         """Submit a duplicate of a unit elsewhere if threads are idle; the first success counts."""
         is_left = bool(self._remaining) or self._problem is not None or unit in self._copied
-        if is_left or len(self._running) >= sum(self._workers.values()) or not self._workers.keys() - {worker}:
+        if is_left or self._n_moving >= sum(self._workers.values()) or not self._workers.keys() - {worker}:
             return
         self._copied.add(unit)
         self._pool.tell(f"unit {unit} of stage {self._stage.name} is slow at {worker}: it runs elsewhere, too")

@@ -133,11 +133,11 @@ class Pool:
         self._left[str(future.key)] = future
         future.add_done_callback(lambda ended: self._left.pop(str(ended.key), None))
 
-    def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Return what a coroutine function of the client gets from the scheduler.
 
         It is called again when a connection breaks, until `patience` has passed. An attempt without an answer is given
-        up after half of the time that is left, as its connection may be dead.
+        up after `seconds`, by default half of the time that is left, as its connection may be dead.
 
         Raises
         ------
@@ -148,8 +148,9 @@ class Pool:
         began, since = time.monotonic(), datetime.now().astimezone()
         while True:
             left = self.patience - (time.monotonic() - began)
+            timeout = seconds or max(left / 2, min(left, self.answer_seconds))
             try:
-                answer: T = self.client.sync(question, callback_timeout=max(left / 2, min(left, self.answer_seconds)))
+                answer: T = self.client.sync(question, callback_timeout=timeout)
             except OSError as error:
                 if self.client.status == "closed" or time.monotonic() - began + RETRY_SECONDS >= self.patience:
                     raise ClusterError(self._lost(error, since)) from error

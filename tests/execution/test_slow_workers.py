@@ -26,8 +26,9 @@ from daskfs.runs.pipeline import run_job
 from daskfs.store.context import Context
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import storage_job
+from tests.execution.runs import wait_for_units
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers
-from tests.execution.test_ends import CLUSTER, Outside, job_on
+from tests.execution.test_ends import CLUSTER, Outside, driver, job_on
 
 
 def test_what_is_slow_law() -> None:
@@ -138,3 +139,16 @@ def test_a_frozen_worker_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
         refused(
             daskfs("run", job_on(outside), "-q", "--overwrite", *patience), CLUSTER, "no worker answered within 4 s"
         )
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+def test_a_worker_that_freezes_amid_a_run(tmp_path: Path) -> None:
+    """Its units run on the other one, and those that wait do not wait for it."""
+    evaluate = {"setting": "transductive", "n_selected": [2, 4], "n_splits": 5, "n_repeats": 100, "max_samples": 300}
+    with Outside(tmp_path / "outside", n_workers=2) as outside:
+        with driver(job_on(outside, evaluate=evaluate), "--set", "cluster.wait_seconds=4") as process:
+            wait_for_units(process, "evaluate", 1)
+            outside.workers[0].send_signal(signal.SIGSTOP)
+            _, err = process.communicate(timeout=240)  # Dask itself gives up on a worker after 300 s
+        assert process.returncode == 0, err

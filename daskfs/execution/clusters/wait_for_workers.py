@@ -71,14 +71,14 @@ def _check_versions(client: Client, pool: Pool) -> None:
             asyncio.ensure_future(client.run(differences, installed_versions(), workers=[worker], on_error="return"))
             for worker in addresses
         ]
-        done, late = await asyncio.wait(questions, timeout=pool.answer_seconds / 2)
+        done, late = await asyncio.wait(questions, timeout=pool.answer_seconds)
         for question in late:
             question.cancel()
         return {address: answer for question in done for address, answer in question.result().items()}
 
     deadline = time.monotonic() + pool.patience
     while addresses and time.monotonic() < deadline:
-        answers.update(pool.ask(ask))
+        answers.update(pool.ask(ask, 2 * pool.answer_seconds))
         if answers:
             broken = {address for address, answer in answers.items() if isinstance(answer, OSError)}
             addresses = broken & pool.workers().keys()
