@@ -18,6 +18,8 @@ _startup.mkdir(parents=True)
 shutil.copy(Path(__file__).parent / "_ext/notebook_startup.py", _startup)
 os.environ["IPYTHONDIR"] = _profiles.name
 os.environ["COLUMNS"] = "96"
+# of clusters that pages start themselves, as in tests: some versions of Python stop for good while stacks are sampled
+os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "false"
 
 project = "daskfs"
 author = "the daskfs developers"
