@@ -134,7 +134,7 @@ class Pool:
         future.add_done_callback(lambda ended: self._left.pop(str(ended.key), None))
 
     def ask(self, question: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Return what a coroutine function of the client gets from the scheduler.
+        """Ask the scheduler by a coroutine function of the client, and return its answer.
 
         It is called again when a connection breaks, until `patience` has passed. An attempt without an answer is given
         up after `seconds`, by default half of the time that is left, as its connection may be dead.

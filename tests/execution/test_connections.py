@@ -26,7 +26,7 @@ SOURCE = "synthetic:mixture?n_samples=3000&n_features=32&n_classes=3&n_informati
 
 
 class CuttingProxy:
-    """Relay between a driver and its scheduler that resets each connection after a while.
+    """Relay between a driver and its scheduler that resets each connection after some of its data.
 
     Parameters
     ----------
@@ -34,16 +34,12 @@ class CuttingProxy:
         Address of the scheduler.
     n_chunks
         Fewest and most chunks of data that a connection relays.
-    seconds
-        Fewest and most seconds that a connection lasts.
     """
 
-    def __init__(
-        self, target: str, n_chunks: tuple[int, int] | None = None, seconds: tuple[float, float] | None = None
-    ) -> None:
+    def __init__(self, target: str, n_chunks: tuple[int, int]) -> None:
         self._scheme, _, where = target.partition("://")
         self._host, _, self._port = where.rpartition(":")
-        self._n_chunks, self._seconds, self._random = n_chunks, seconds, random.Random(0)
+        self._n_chunks, self._random = n_chunks, random.Random(0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.n_cut = 0
@@ -78,7 +74,7 @@ class CuttingProxy:
         except OSError:
             writer.transport.abort()
             return
-        left = [self._random.randint(*self._n_chunks)] if self._n_chunks else [-1]
+        left = [self._random.randint(*self._n_chunks)]
         transports = (writer.transport, to_scheduler[1].transport)
 
         def cut() -> None:
@@ -87,8 +83,6 @@ class CuttingProxy:
             for transport in transports:
                 transport.abort()
 
-        if self._seconds:
-            self._loop.call_later(self._random.uniform(*self._seconds), cut)
         with contextlib.suppress(OSError):
             await asyncio.gather(
                 self._relay(reader, to_scheduler[1], left, cut), self._relay(to_scheduler[0], writer, left, cut)
