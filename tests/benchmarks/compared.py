@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -748,9 +749,11 @@ def search_rows(scale: float) -> Iterator[dict[str, str]]:
 
 def version_rows() -> Iterator[dict[str, str]]:
     """Name the versions of everything that took part."""
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False, cwd=Path(__file__).parent).stdout.strip()
-    yield {"what": "daskfs", "version": f"{importlib.metadata.version('daskfs')}, commit {commit or 'unknown'}"}
+    commit = ""
+    if git := shutil.which("git"):
+        command = [git, "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent).stdout
+    yield {"what": "daskfs", "version": f"{importlib.metadata.version('daskfs')}, commit {commit.strip() or 'unknown'}"}
     for package in (*list(PACKAGES)[1:], *LIBRARIES):
         try:
             yield {"what": package, "version": importlib.metadata.version(package)}
