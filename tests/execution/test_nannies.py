@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -74,3 +76,15 @@ def test_a_nanny_that_fails_to_end_has_ended(monkeypatch: pytest.MonkeyPatch) ->
                 client.sync(nanny.close, callback_timeout=SECONDS)
         assert client.sync(nanny.close, callback_timeout=SECONDS) == "OK"
         assert nanny.status == Status.closed
+
+
+def test_a_process_does_not_wait_for_workers_that_nothing_ended() -> None:
+    """As when a signal came while the cluster began: what local workers make of SIGTERM does not hold the driver up."""
+    code = (
+        "from daskfs.execution.clusters.local import DRIVER_ENDS_THEM, LocalNanny, LocalWorkers;"
+        "cluster = LocalWorkers(n_workers=1, worker_class=LocalNanny, preload='daskfs.execution.worker',"
+        "env=DRIVER_ENDS_THEM, host='127.0.0.1', dashboard_address='127.0.0.1:0');"
+        "cluster.wait_for_workers(1); cluster.shutdown_on_close = False; print('ends')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert done.stdout == "ends\n"

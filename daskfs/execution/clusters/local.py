@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,22 @@ class LocalWorkers(LocalCluster):
             if nanny.status.name == "closed":
                 self.workers.pop(name, None)
         self.scale(n_workers)
+
+
+WORKER_PROCESS = "Dask Worker process"
+"""Beginning of the names of the processes that nannies start."""
+
+
+def _end_left_workers() -> None:
+    """Kill worker processes that nannies have left behind, as when a signal came while a cluster began or ended."""
+    for process in multiprocessing.active_children():
+        if process.name.startswith(WORKER_PROCESS):
+            process.kill()
+
+
+# at the end of the process, after Dask has closed clusters, multiprocessing sends SIGTERM to what it has started, which
+# local workers leave to the driver, and waits for it
+Finalize(None, _end_left_workers, exitpriority=0)
 
 
 @contextmanager
