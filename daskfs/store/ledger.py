@@ -116,6 +116,7 @@ class Ledger:
     def forget(self) -> None:
         """Drop cached records and seals, so that they are read again."""
         self._views, self._alone, self._head, self._sealed, self._in_force = {}, {}, None, [], {}
+        self._entered.inputs = None  # of a unit that failed in this thread
 
     def unseal(self, label: str) -> None:
         """Drop the seal of a stage, or of a round of it, and all later seals."""
@@ -434,7 +435,8 @@ class Ledger:
             return None
         sealed = Sealed(inputs, label, found.digest)
         self._sealed.append(sealed)
-        self._in_force.pop(None, None)
+        for outdated in (None, sealed.after):
+            self._in_force.pop(outdated, None)
         self._entries[found.digest] = found.entries
         if self.epoch:
             self._put_seal(sealed, found)

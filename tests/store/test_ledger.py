@@ -289,6 +289,22 @@ def test_a_unit_of_inputs_that_are_gone_is_refused(tmp_path: Path) -> None:
         Store(tmp_path, driver.ledger.epoch).ledger.enter("other")
 
 
+@pytest.mark.parametrize("reads", ["with the inputs of the unit", "with none"])
+def test_damage_is_seen_after_a_stage_was_made_again(tmp_path: Path, reads: str) -> None:
+    """A unit of the next stage failed; seals are forgotten and made again, between which the same thread reads."""
+    store, after = sealed_store(tmp_path)
+    store.ledger.enter(after)
+    store.ledger.begin()
+    if reads == "with the inputs of the unit":  # another thread's unit may still read
+        store.ledger.enter(after)
+    store.read_json("object.json")
+    assert store.ledger.seal(0, "i", STAGE, range(1), "f") is not None
+    store.ledger.enter(after)
+    write_outputs(Store(tmp_path), 1.0)
+    with pytest.raises(DamagedError, match="not what its unit wrote"):
+        store.open("array")[...]
+
+
 def test_the_record_says_what_was_written_and_not_what_lies_there(tmp_path: Path) -> None:
     """A late writer may come between the end of a unit and its record."""
     store = Store(tmp_path)
