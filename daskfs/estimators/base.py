@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import check_array, column_or_1d, estimator_html_repr
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -289,9 +289,14 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         found["note"] = self.reasons_
         return pd.DataFrame({key: values[best_first] for key, values in found.items()})
 
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        """Return what notebooks show, which scikit-learn before 1.7 does not take from :meth:`_html_repr`."""
+        shown: dict[str, str] = super()._repr_mimebundle_(**options)
+        return {**shown, "text/html": self._html_repr()} if "text/html" in shown else shown
+
     def _html_repr(self) -> str:
         """Return scikit-learn's diagram and, after `fit`, the first features and a plot of scores, for notebooks."""
-        diagram: str = super()._html_repr()
+        diagram: str = estimator_html_repr(self)
         if not hasattr(self, "ranking_"):
             return diagram
         from daskfs.report.plots import LOG_RANKS, score_curve, small_plot
