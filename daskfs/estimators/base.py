@@ -290,9 +290,11 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return pd.DataFrame({key: values[best_first] for key, values in found.items()})
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        """Return what notebooks show, which scikit-learn before 1.7 does not take from :meth:`_html_repr`."""
-        shown: dict[str, str] = super()._repr_mimebundle_(**options)
-        return {**shown, "text/html": self._html_repr()} if "text/html" in shown else shown
+        """Return the representations that a notebook chooses from, by their types."""
+        found: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in found and not hasattr(super(), "_html_repr"):  # scikit-learn before 1.7 does not call it
+            found["text/html"] = self._html_repr()
+        return found
 
     def _html_repr(self) -> str:
         """Return scikit-learn's diagram and, after `fit`, the first features and a plot of scores, for notebooks."""

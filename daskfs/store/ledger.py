@@ -435,7 +435,7 @@ class Ledger:
             return None
         sealed = Sealed(inputs, label, found.digest)
         self._sealed.append(sealed)
-        for outdated in (None, sealed.after):
+        for outdated in (None, sealed.after):  # loaded before this seal, without its outputs
             self._in_force.pop(outdated, None)
         self._entries[found.digest] = found.entries
         if self.epoch:

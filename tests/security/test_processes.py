@@ -94,9 +94,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     ) as process:
         wait_for_units(process, "ingest", 1)
         seen = look_at(process.pid)
-        while (
-            len(seen.listening) < N_LISTENING and process.poll() is None
-        ):  # one worker begins before the other is there
+        # one worker may run units before the other is there
+        while len(seen.listening) < N_LISTENING and process.poll() is None:
             seen = look_at(process.pid)
         workers = worker_processes(process)
         (number,) = {worker.ppid() for worker in workers}

@@ -27,6 +27,8 @@ from daskfs.execution.pool import granted_workers
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Environment that makes :mod:`daskfs.execution.worker` leave the end of local workers to the driver."""
+WORKER_PROCESS = "Dask Worker process"
+"""Beginning of the names that Dask's nannies give their processes."""
 
 
 class LocalNanny(Nanny):
@@ -63,10 +65,6 @@ class LocalWorkers(LocalCluster):
             if nanny.status.name == "closed":
                 self.workers.pop(name, None)
         self.scale(n_workers)
-
-
-WORKER_PROCESS = "Dask Worker process"
-"""Beginning of the names of the processes that nannies start."""
 
 
 def _end_left_workers() -> None:
