@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import numpy as np
 
-from daskfs.errors import InputError, JobError, StoreError, nearest
+from daskfs.errors import InputError, JobError, nearest
 from daskfs.export.anndata_file import storable
 from daskfs.export.collect import KEY, Contents, chosen_columns, is_ours, listed, read_run
 from daskfs.graph.knn import KNNGraph
@@ -32,7 +32,7 @@ from daskfs.report.summary import report_summary
 from daskfs.report.terminal import best_lines, significance_sentence, verdict_html, verdict_lines
 from daskfs.report.values import plain
 from daskfs.report.view import agreement_plot, along_plot, first_plot, image_plot, scores_plot
-from daskfs.runs.manifest import read_manifest
+from daskfs.runs.manifest import open_finished, read_manifest
 from daskfs.runs.pipeline import run_job
 from daskfs.storage import as_path
 from daskfs.store import layout
@@ -424,11 +424,7 @@ def open_run(path: str | Path) -> RunResult:
     ...     daskfs.open_run(f"{folder}/iris").best
     'VarianceScore'
     """
-    store = Store(as_path(path))
-    manifest = read_manifest(store)
-    if manifest["status"] != "done":
-        msg = f"the run in {store.url} is {manifest['status']}: run its job again to finish it."
-        raise StoreError(msg)
+    store, manifest = open_finished(path)
     return RunResult(manifest, store.url)
 
 

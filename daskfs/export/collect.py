@@ -11,14 +11,13 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
-from daskfs.errors import JobError, StoreError, nearest
+from daskfs.errors import JobError, nearest
 from daskfs.kernels.order import ranks
 from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import selectable, selected_features
 from daskfs.ranking.tables import method_scores
-from daskfs.runs.manifest import read_manifest
+from daskfs.runs.manifest import open_finished
 from daskfs.stages.stage import Plan
-from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
 from daskfs.store.store import Store
@@ -63,11 +62,7 @@ class Contents:
 
 def read_run(url: str) -> Contents:
     """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
-    store = Store(as_path(url))
-    manifest = read_manifest(store)
-    if manifest["status"] != "done":
-        msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
-        raise StoreError(msg)
+    store, manifest = open_finished(url)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     rule = plan.stage("rank").parameters

@@ -16,14 +16,14 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from daskfs.criteria.block import Block
-from daskfs.errors import InputError, JobError, StoreError, nearest
+from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
 from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, write_table
 from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
-from daskfs.runs.manifest import lock_directory, read_manifest
+from daskfs.runs.manifest import lock_directory, open_finished
 from daskfs.stages.stage import Plan
 from daskfs.storage import as_output_path, as_path, relative_name
 from daskfs.store import layout
@@ -103,11 +103,7 @@ def open_evaluated(name: str, url: str) -> Evaluated:
     InputError
         If the run has no evaluation.
     """
-    store = Store(as_path(url))
-    manifest = read_manifest(store)
-    if manifest["status"] != "done":
-        msg = f"the run in {store.url} is not finished: 'daskfs status {store.url}' shows how far it is."
-        raise StoreError(msg)
+    store, manifest = open_finished(url)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     stages = [stage for stage in plan.stages if stage.name == "evaluate"]
     summary = read_table(store, "evaluation_summary")

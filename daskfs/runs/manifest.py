@@ -15,7 +15,7 @@ from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.job.job import Job
-from daskfs.storage import ObjectPath, remove
+from daskfs.storage import ObjectPath, StoragePath, as_path, remove
 from daskfs.store import layout
 from daskfs.store.lease import Lease, hold_lease, lease_holder, owner
 from daskfs.store.store import UNFINISHED_WRITE, Store
@@ -198,6 +198,16 @@ def read_manifest(store: Store) -> dict[str, Any]:
         msg = f"{store.url}/{layout.RUN_JSON} is damaged: it lacks keys that daskfs writes."
         raise StoreError(msg)
     return manifest
+
+
+def open_finished(path: str | StoragePath) -> tuple[Store, dict[str, Any]]:
+    """Open a run and its ``run.json``; :class:`StoreError` if there is none, or it is not finished."""
+    store = Store(as_path(path))
+    manifest = read_manifest(store)
+    if manifest["status"] != "done":
+        msg = f"the run in {store.url} is not finished: 'daskfs status {store.url}' shows how far it is."
+        raise StoreError(msg)
+    return store, manifest
 
 
 def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:

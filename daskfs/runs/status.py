@@ -12,7 +12,6 @@ import numpy as np
 
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
-from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.pool import granted_workers
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
@@ -22,7 +21,7 @@ from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.kernels.statistics.column_hash import describe_equal
 from daskfs.runs.batches import batch_jobs, find_batches
-from daskfs.runs.manifest import batch_runs, file_checksum, read_manifest, refuse_foreign
+from daskfs.runs.manifest import batch_runs, file_checksum, open_finished, read_manifest, refuse_foreign
 from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
@@ -248,11 +247,7 @@ def rewrite_report(url: str) -> dict[str, Any]:
     """Rewrite the report of a finished run; :class:`StoreError` if there is no finished run."""
     from daskfs.report.summary import write_report
 
-    store = Store(as_path(url))
-    manifest = read_manifest(store)
-    if manifest["status"] != "done":
-        msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
-        raise StoreError(msg)
+    store, manifest = open_finished(url)
     path = write_report(store, manifest)
     manifest["files"] = {layout.REPORT_HTML: file_checksum(store, layout.REPORT_HTML)}
     store.write_json(layout.RUN_JSON, manifest)
