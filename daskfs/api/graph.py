@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from daskfs.errors import DaskfsWarning
+from daskfs.errors import DaskfsWarning, InputError
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.knn import KNNGraph
+from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
-from daskfs.kernels.neighbors.rows import METRICS, Metric
+from daskfs.kernels.neighbors.metrics import Metric, checked_metric
 from daskfs.kernels.scaling import Scaling, checked_scaling
 
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ def knn_graph(
     n_neighbors: int = 5,
     *,
     metric: Metric = "euclidean",
+    metric_kwds: Mapping[str, Any] | None = None,
     graph_scaling: Scaling | None = None,
     engine: Engine = "auto",
     recall: float = 0.98,
     projection: int | Literal["auto"] | None = "auto",
     random_state: int = 0,
     missing: Literal["refuse", "mean", "pairwise"] = "refuse",
+    graph: Any = None,
     n_jobs: int | None = -1,
     client: Client | None = None,
 ) -> KNNGraph:
@@ -42,7 +46,11 @@ def knn_graph(
     n_neighbors
         Neighbors of each row, at most n_samples - 1. A row is not its own neighbor; ties go to the lower row number.
     metric
-        "euclidean", or "cosine" (1 - cos; an all-zero row is at distance 1 from all rows).
+        Name of one of pynndescent's metrics, such as "euclidean", "cosine" (1 - cos; an all-zero row is at distance 1
+        from all rows), "manhattan", "correlation", "jaccard" or "hellinger"; those of packed bits are refused, and on
+        sparse rows those without a sparse form.
+    metric_kwds
+        Arguments of the metric, such as ``{"p": 3}`` of "minkowski".
     graph_scaling
         Scaling of X on the fly: None, "zscore" (columns), "unit" (rows), "log1p", "total" (every row sum becomes the
         median of the row sums), "total=10000", or a chain such as "total+log1p+zscore", in this order. At its end,
@@ -52,10 +60,12 @@ def knn_graph(
         method (Musco and Musco, 2015, Algorithm 2). A component that rows do not have, as of constant features, is 0.
     engine
         "exact"; "cells" (compare rows within near k-means cells); "descent" (NN-descent from random trees within each
-        group of rows); or "auto". "auto" is exact where that is expected to take at most one second of one core, or at
-        most twice as long as cells (up to some 25,000 rows of 64 features). Otherwise a sample of the rows decides:
-        NN-descent where their intrinsic dimension is low (at most 20) and it is expected to be faster than cells, cells
-        where these find enough neighbors, else exact search up to half a minute.
+        group of rows); "pynndescent" (NN-descent by that library within each group, for any metric); or "auto". "auto"
+        is exact where that is expected to take at most one second of one core, or at most twice as long as cells (up to
+        some 25,000 rows of 64 features). Otherwise a sample of the rows decides: NN-descent where their intrinsic
+        dimension is low (at most 20) and it is expected to be faster than cells, cells where these find enough
+        neighbors, else exact search up to half a minute. Metrics that do not follow from Euclidean distances, such as
+        "manhattan", are searched by pynndescent, or exactly where that is faster.
     recall
         Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
     projection
@@ -69,7 +79,10 @@ def knn_graph(
         Treatment of NaN. "refuse": an error. "mean": NaN is replaced by the mean of the column. "pairwise": rows are
         compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does; rows without a
         common feature are not neighbors, so lists may be short. Scaling uses the values that are present. "pairwise"
-        needs metric "euclidean" and refuses "descent".
+        needs metric "euclidean" and refuses both kinds of NN-descent.
+    graph
+        Lists of the same rows that another program found, which are checked and brought into order instead of a search:
+        a fitted ``pynndescent.NNDescent``, or a pair of tables (indices, distances) by `metric` and `graph_scaling`.
     n_jobs
         Number of threads, of a search without a Dask client; None for 1, -1 for all cores that the process may use.
         The graph does not depend on it.
@@ -105,6 +118,7 @@ def knn_graph(
     """
     from sklearn.utils import check_array
 
+    from daskfs.estimators.graph import given_graph
     from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
     from daskfs.graph.spec import check_neighbors
     from daskfs.plan.inline import find_lists
@@ -112,6 +126,7 @@ def knn_graph(
     columns: Any = projection
     columns = int(columns) if isinstance(columns, np.integer) else columns
     scaling = checked_scaling(graph_scaling, "graph_scaling", of_graph=True)
+    metric = checked_metric(metric, metric_kwds)
     spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
     _check_options(spec, n_neighbors, missing)
     names = None if is_query(X) else getattr(X, "columns", None)
@@ -119,7 +134,16 @@ def knn_graph(
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
     with open_input(X, None, missing=missing, n_jobs=n_jobs, client=client) as (context, stored_names, pool):
-        check_neighbors(n_neighbors, context.tiles.shape.n_samples)
+        n_samples = context.tiles.shape.n_samples
+        check_neighbors(n_neighbors, n_samples)
+        if graph is not None:
+            lists = given_graph(graph, metric, scaling)
+            if not isinstance(lists, NeighborLists):
+                msg = "graph holds no neighbor lists: pass a fitted NNDescent, or a pair of indices and distances."
+                raise InputError(msg)
+            lists.check_size(n_samples, n_neighbors)
+            indices, distances = lists.read(slice(0, n_samples), n_neighbors)
+            return KNNGraph(indices.astype(np.int64), distances, lists.metric, lists.scaling, np.nan)
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
             warnings.warn(f"{text}.", DaskfsWarning, stacklevel=2)
         indices, distances, found = find_lists(context, spec, n_neighbors, pool)
@@ -127,11 +151,9 @@ def knn_graph(
 
 
 def _check_options(spec: GraphSpec, n_neighbors: int, missing: str) -> None:
-    choices = {"metric": METRICS, "engine": ENGINES, "missing": ("refuse", "mean", "pairwise")}
-    given = {"metric": spec.metric, "engine": spec.engine, "missing": missing}
-    for key, valid in choices.items():
-        if given[key] not in valid:
-            msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given[key]!r}."
+    for key, given, valid in (("engine", spec.engine, ENGINES), ("missing", missing, ("refuse", "mean", "pairwise"))):
+        if given not in valid:
+            msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given!r}."
             raise ValueError(msg)
     if not 0.5 < spec.recall < 1:
         msg = f"recall must be above 0.5 and below 1; got {spec.recall!r}."

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, PositiveInt, model_validator
+from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from daskfs.criteria.ratio_test import RatioTest, tested_half
 from daskfs.criteria.registry import Criterion, Parameters, TestedParameters
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedInvariants, Statistics
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
 
 FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class GraphChoice(BaseModel):
+class MetricFields(BaseModel):
+    """A metric, which has its arguments, from whichever of the fields, once it is checked."""
+
+    metric_kwds: dict[str, Any] | None = Field(None, description="Arguments of it, such as {p: 3}.", exclude=True)
+    metric: str = Field("euclidean", description="Distance between rows, by pynndescent's name.", validate_default=True)
+
+    @field_validator("metric")
+    @classmethod
+    def _with_arguments(cls, metric: str, info: ValidationInfo) -> str:
+        return checked_metric(metric, info.data.get("metric_kwds"))
+
+
+class GraphChoice(MetricFields):
     """Neighbor-graph settings of a method, which a job may set for all methods."""
 
     n_neighbors: PositiveInt = Field(5, description="Neighbors of each row, without itself.")
-    metric: Metric = Field("euclidean", description="Distance between rows.")
     weights: WeightKind = Field(
         "heat", description="Of an edge of length d. heat: exp(-d**2 / t). binary: 1. cosine: the cosine of the rows."
     )
@@ -33,7 +44,7 @@ class GraphChoice(BaseModel):
     self_loops: bool = Field(default=False, description="Whether every row has an edge of weight 1 to itself.")
 
 
-class NeighborParameters(Parameters):
+class NeighborParameters(MetricFields, Parameters):
     """Parameters of every criterion on neighbor lists over X.
 
     `graph` is "given" for a precomputed matrix of weights, and "none" when there is no edge to weigh. `foreign_graph`
@@ -41,7 +52,6 @@ class NeighborParameters(Parameters):
     """
 
     n_neighbors: PositiveInt = 5
-    metric: Metric = "euclidean"
     graph_scaling: GraphScalingChoice = None
     graph: Literal["neighbors", "given", "none"] = Field(default="neighbors", exclude=True)
     foreign_graph: bool = False

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from daskfs.criteria.laplacian import FiniteWidth, quotient
+from daskfs.criteria.laplacian import FiniteWidth, MetricFields, quotient
 from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import GraphForms, NeedGraphForms, Statistics
@@ -16,7 +16,7 @@ from daskfs.criteria.supervised import target_weighting
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, TargetGraph, Weighting
 
 
-class SemiSupervisedParameters(Parameters):
+class SemiSupervisedParameters(MetricFields, Parameters):
     """Parameters of the Semi-Supervised Laplacian Score."""
 
     n_neighbors: PositiveInt = 30
@@ -30,7 +30,7 @@ class SemiSupervisedParameters(Parameters):
     @property
     def mixed_graph(self) -> MixedGraph:
         """The neighbor lists over targets and X."""
-        return MixedGraph(GraphSpec(scaling=self.graph_scaling), self.neighbors, self.standardize_y)
+        return MixedGraph(GraphSpec(self.metric, self.graph_scaling), self.neighbors, self.standardize_y)
 
     @property
     def target_graph(self) -> TargetGraph:

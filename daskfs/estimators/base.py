@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -51,6 +52,7 @@ _AS_ROWS: Mapping[str, Any] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class ScoreSelector(SelectorMixin, BaseEstimator):
     """Base class of all selectors: validation of X and y, scoring, ranking and selection.
 
@@ -73,12 +75,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     _criterion: ClassVar[str]
     _needs_labels: ClassVar[bool] = False
     _task: ClassVar[str | None] = None
-    _after: Callable[[Context, Method, Any], None] | None = None
-    """Called after scoring, while X is still open; for selectors that wrap this one."""
 
-    def __init__(self, n_features_to_select: float | None = None, *, score_scaling: Scaling | None = None) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.score_scaling = score_scaling
+    n_features_to_select: float | None = None
+    _: KW_ONLY
+    score_scaling: Scaling | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Score and rank the features.
@@ -156,8 +156,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
             self._keep_other_results(context, method)
-            if self._after is not None:
-                self._after(context, method, pool)
+            if after := getattr(self, "_after", None):  # set by selectors that wrap this one
+                after(context, method, pool)
             self._keep(method, table, context.tiles.constant_notes().astype(object))
         return self
 
@@ -341,18 +341,11 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TestingSelector(ScoreSelector):
     """Base class of selectors that can test every feature."""
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        significance: bool = False,
-        score_scaling: Scaling | None = None,
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.significance = significance
+    significance: bool = False
 
 
 def check_n_features_to_select(wanted: Any) -> None:

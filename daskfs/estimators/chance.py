@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from daskfs.estimators.base import ScoreSelector
-from daskfs.kernels.scaling import Scaling
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RandomOrder(ScoreSelector):
     """A random order of the features: the baseline that a ranking should beat.
 
@@ -39,8 +41,4 @@ class RandomOrder(ScoreSelector):
 
     _criterion = "RandomOrder"
 
-    def __init__(
-        self, n_features_to_select: float | None = None, *, random_state: int = 0, score_scaling: Scaling | None = None
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.random_state = random_state
+    random_state: int = 0

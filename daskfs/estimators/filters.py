@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import ScoreSelector, TestingSelector
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.scaling import Scaling
 
 
 class VarianceScore(ScoreSelector):
@@ -76,6 +76,7 @@ class FisherScore(TestingSelector):
     _task = "classification"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PearsonScore(TestingSelector):
     """Absolute Pearson correlation with the target on the labeled rows; large is good.
 
@@ -111,16 +112,7 @@ class PearsonScore(TestingSelector):
     _criterion = "PearsonScore"
     _needs_labels = True
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        task: Literal["auto", "regression", "classification"] = "auto",
-        significance: bool = False,
-        score_scaling: Scaling | None = None,
-    ) -> None:
-        super().__init__(n_features_to_select, significance=significance, score_scaling=score_scaling)
-        self.task = task
+    task: Literal["auto", "regression", "classification"] = "auto"
 
     def _target_task(self, y: np.ndarray) -> str:
         if self.task != "auto":
@@ -173,6 +165,7 @@ class KolmogorovSmirnovScore(TestingSelector):
     _task = "classification"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class InformationGainScore(TestingSelector):
     """Information gain of the class from the binned feature, in bits, on the labeled rows; large is good.
 
@@ -216,16 +209,7 @@ class InformationGainScore(TestingSelector):
     _needs_labels = True
     _task = "classification"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        n_bins: int = 10,
-        significance: bool = False,
-        score_scaling: Scaling | None = None,
-    ) -> None:
-        super().__init__(n_features_to_select, significance=significance, score_scaling=score_scaling)
-        self.n_bins = n_bins
+    n_bins: int = 10
 
     def _keep(self, method: Method, table: np.ndarray, constant: np.ndarray) -> None:
         super()._keep(method, table, constant)

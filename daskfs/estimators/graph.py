@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,13 +18,20 @@ from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import WidthRule, check_neighbors
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import Metric, checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
-from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.scaling import Scaling, checked_scaling
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SearchingSelector(ScoreSelector):
     """Base class of selectors that search the neighbors of rows."""
+
+    metric: Metric = "euclidean"
+    metric_kwds: Mapping[str, Any] | None = None
+    graph: Any = None
+    graph_scaling: Scaling | None = None
+    n_jobs: int | None = -1
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, use_rep: Any = None) -> Self:
         """Score and rank the features.
@@ -50,18 +59,21 @@ class SearchingSelector(ScoreSelector):
         """
         return self._fit(X, y, sample_weight, use_rep)
 
+    def _given_graph(self) -> Graph | None:
+        metric = checked_metric(self.metric, self.metric_kwds)
+        return given_graph(self.graph, metric, checked_scaling(self.graph_scaling, "graph_scaling", of_graph=True))
+
 
 class NeighborSelector(SearchingSelector):
     """Base class of selectors on neighbor lists of X or on a precomputed graph."""
 
     n_neighbors: int
-    graph: Any
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
-        graph = given_graph(self.graph)
+        graph = self._given_graph()
         if isinstance(graph, NeighborLists):
-            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling, "foreign_graph": True}
+            parameters |= graph.settings | {"foreign_graph": True}
             graph.check_size(n_samples, self.n_neighbors)
         elif graph is not None:
             parameters["graph"] = "given"
@@ -71,36 +83,17 @@ class NeighborSelector(SearchingSelector):
         return self._made(parameters), graph
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GraphSelector(NeighborSelector):
     """Base class of selectors on the weighted neighbor graph of X."""
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        n_neighbors: int = 5,
-        metric: Metric = "euclidean",
-        weights: WeightKind = "heat",
-        t: WidthRule = "mean",
-        self_loops: bool = False,
-        graph: Any = None,
-        significance: bool = False,
-        graph_scaling: Scaling | None = None,
-        score_scaling: Scaling | None = None,
-        n_jobs: int | None = -1,
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.weights = weights
-        self.t = t
-        self.self_loops = self_loops
-        self.graph = graph
-        self.significance = significance
-        self.graph_scaling = graph_scaling
-        self.n_jobs = n_jobs
+    n_neighbors: int = 5
+    weights: WeightKind = "heat"
+    t: WidthRule = "mean"
+    self_loops: bool = False
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LaplacianScore(GraphSelector):
     """Laplacian Score: variation of a feature along the edges of the neighbor graph over its variance; small is good.
 
@@ -114,8 +107,8 @@ class LaplacianScore(GraphSelector):
         Number of features, or a share of them in (0, 1]; None selects half.
     n_neighbors
         Neighbors of each row, excluding itself, at most n_samples - 1. Two rows have an edge if either lists the other.
-    metric
-        "euclidean" or "cosine".
+    metric, metric_kwds
+        Distance between rows, and its arguments, as for :func:`daskfs.knn_graph`.
     weights
         "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine").
     t
@@ -129,7 +122,9 @@ class LaplacianScore(GraphSelector):
         Precomputed graph of the same rows; None to search the neighbors. A :class:`KNNGraph` with at least
         `n_neighbors` (its metric and scaling replace the parameters), or a symmetric weight matrix, shape
         (n_samples, n_samples), dense or sparse, float64, whose diagonal holds self-loops; an asymmetric matrix is
-        symmetrized by the larger of both entries. Or a path: of the neighbor lists of a run or of
+        symmetrized by the larger of both entries. A pair of tables, indices and distances, by `metric` after
+        `graph_scaling`, or a fitted ``pynndescent.NNDescent``, whose metric replaces the parameter; the row itself is
+        left out, and -1 or inf is no neighbor. Or a path: of the neighbor lists of a run or of
         :meth:`KNNGraph.save`, of a sparse matrix in an ``.npz`` file, or of one in AnnData's layout
         (``file.zarr/obsp/NAME``, ``file.h5ad:obsp/NAME``).
     significance
@@ -161,11 +156,14 @@ class LaplacianScore(GraphSelector):
 
     _criterion = "LaplacianScore"
 
+    significance: bool = False
 
-def given_graph(graph: Any) -> Graph | None:
+
+def given_graph(graph: Any, metric: Metric, scaling: Scaling | None) -> Graph | None:
     """Return the precomputed graph that the parameter `graph` of a selector describes; None for None.
 
-    A matrix has shape (n_samples, n_samples) and is converted to float64.
+    A matrix has shape (n_samples, n_samples) and is converted to float64. `metric` and `scaling` are those of a pair of
+    tables, which does not tell them.
     """
     if graph is None:
         return None
@@ -175,8 +173,17 @@ def given_graph(graph: Any) -> Graph | None:
         from daskfs.graph.precomputed_files import open_graph
 
         return open_graph(graph)
+    if hasattr(graph, "neighbor_graph"):
+        given = {k: v for k, v in (graph.metric_kwds or {}).items() if k != "n_features"}  # added for sparse rows
+        metric, graph = checked_metric(graph.metric, given), graph.neighbor_graph
+        if metric == "true_angular":
+            msg = "graph holds 1 - angle / pi, which is large where rows are alike: fit one by metric 'cosine'."
+            raise InputError(msg)
+    if isinstance(graph, tuple) and len(graph) == 2:
+        tables = sorted((np.asarray(table) for table in graph), key=lambda table: table.dtype.kind == "f")
+        return NeighborLists("graph", tables[0], tables[1], metric, scaling)
     if np.ndim(graph) != 2:
-        msg = f"graph is {graph!r}: pass a KNNGraph, the path of a graph, or a matrix of weights."
+        msg = f"graph is {graph!r}: pass neighbor lists, a matrix of weights, or the path of either."
         raise InputError(msg)
     weights = check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False)
     return WeightMatrix.of(sp.csr_matrix(weights), "graph")

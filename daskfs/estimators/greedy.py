@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -16,12 +17,13 @@ from daskfs.estimators.filters import PearsonScore
 from daskfs.job.checks import check_block
 from daskfs.job.redundancy import RedundancyBlock
 from daskfs.kernels.order import ranks
-from daskfs.kernels.scaling import Scaling, checked_scaling
+from daskfs.kernels.scaling import checked_scaling
 from daskfs.plan.inline import filter_features
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.store.context import Context
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RRPC(PearsonScore):
     """Greedy selection by relevance minus redundancy, both Pearson correlations; large is good.
 
@@ -73,20 +75,12 @@ class RRPC(PearsonScore):
 
     _criterion = "RRPC"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        absolute: bool = True,
-        n_candidates: int | None = 2000,
-        task: Literal["auto", "regression", "classification"] = "auto",
-        score_scaling: Scaling | None = None,
-    ) -> None:
-        super().__init__(n_features_to_select, task=task, score_scaling=score_scaling)
-        self.absolute = absolute
-        self.n_candidates = n_candidates
+    absolute: bool = True
+    n_candidates: int | None = 2000
+    significance: bool = field(default=False, init=False)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RedundancyFilter(ScoreSelector):
     """Filter the ranking of a selector: skip features that are redundant, unwanted, or too many of one group.
 
@@ -153,30 +147,17 @@ class RedundancyFilter(ScoreSelector):
     ([0, 2], 'redundant with x0 (1.00)')
     """
 
-    def __init__(
-        self,
-        estimator: ScoreSelector,
-        *,
-        measure: Literal["correlation", "distance_correlation"] | None = "correlation",
-        threshold: float = 0.9,
-        demote: bool = False,
-        n_candidates: int = 500,
-        keep: Sequence[str | int] = (),
-        drop: Sequence[str | int] = (),
-        groups: Mapping[str, str] | str | None = None,
-        max_per_group: int | None = None,
-        n_features_to_select: float | None = None,
-    ) -> None:
-        super().__init__(n_features_to_select)
-        self.estimator = estimator
-        self.measure = measure
-        self.threshold = threshold
-        self.demote = demote
-        self.n_candidates = n_candidates
-        self.keep = keep
-        self.drop = drop
-        self.groups = groups
-        self.max_per_group = max_per_group
+    estimator: ScoreSelector = field(kw_only=False)
+    measure: Literal["correlation", "distance_correlation"] | None = "correlation"
+    threshold: float = 0.9
+    demote: bool = False
+    n_candidates: int = 500
+    keep: Sequence[str | int] = ()
+    drop: Sequence[str | int] = ()
+    groups: Mapping[str, str] | str | None = None
+    max_per_group: int | None = None
+    n_features_to_select: float | None = None
+    score_scaling: Any = field(default=None, init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, use_rep: Any = None) -> Self:
         """Fit the selector and filter its ranking.
@@ -213,11 +194,11 @@ class RedundancyFilter(ScoreSelector):
             names = inner._names()
             kept, dropped = filter_features(context, method, self._wanted(block, names), names, pool)
 
-        inner._after = walk
+        inner.__dict__["_after"] = walk
         try:
             inner.fit(X, y, sample_weight, **({} if use_rep is None else {"use_rep": use_rep}))
         finally:
-            del inner._after
+            del inner.__dict__["_after"]
         self.estimator_ = inner
         self.scores_, self.score_fields_ = inner.scores_.copy(), inner.score_fields_
         self.n_features_in_ = inner.n_features_in_

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -21,6 +22,7 @@ class DaskfsConvergenceWarning(DaskfsWarning, ConvergenceWarning):
     """The rounds of a fit ended before its objective had settled."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RLSR(ScoreSelector):
     """Rescaled linear square regression: share of a feature's weights in a regression on classes; large is good.
 
@@ -97,29 +99,15 @@ class RLSR(ScoreSelector):
     _needs_labels = True
     _task = "classification"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        gamma: float = 1.0,
-        max_iter: int = 300,
-        tol: float = 1e-8,
-        solver: SolverName = "auto",
-        greedy_filter: bool = False,
-        correlation: Correlation = "auto",
-        n_components: int = 8,
-        n_correlation_rows: int | None = 100_000,
-        score_scaling: Scaling | None = "zscore",
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.gamma = gamma
-        self.max_iter = max_iter
-        self.tol = tol
-        self.solver = solver
-        self.greedy_filter = greedy_filter
-        self.correlation = correlation
-        self.n_components = n_components
-        self.n_correlation_rows = n_correlation_rows
+    gamma: float = 1.0
+    max_iter: int = 300
+    tol: float = 1e-8
+    solver: SolverName = "auto"
+    greedy_filter: bool = False
+    correlation: Correlation = "auto"
+    n_components: int = 8
+    n_correlation_rows: int | None = 100_000
+    score_scaling: Scaling | None = "zscore"
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         self.coef_, self.solution_ = solution_of(context.store, method)
@@ -170,6 +158,7 @@ score_scaling
     _criterion = "DSSFS"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SSUFS(RLSR):
     """Semi-supervised uncorrelated feature selection, an extension of RLSR; large is good.
 
@@ -221,36 +210,8 @@ class SSUFS(RLSR):
 
     _criterion = "SSUFS"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        gamma: float = 1.0,
-        eta: float | None = None,
-        eta_relative: float = 0.05,
-        max_iter: int = 300,
-        tol: float = 1e-8,
-        solver: SolverName = "auto",
-        greedy_filter: bool = False,
-        correlation: Correlation = "auto",
-        n_components: int = 8,
-        n_correlation_rows: int | None = 100_000,
-        score_scaling: Scaling | None = "zscore",
-    ) -> None:
-        super().__init__(
-            n_features_to_select,
-            gamma=gamma,
-            max_iter=max_iter,
-            tol=tol,
-            solver=solver,
-            greedy_filter=greedy_filter,
-            correlation=correlation,
-            n_components=n_components,
-            n_correlation_rows=n_correlation_rows,
-            score_scaling=score_scaling,
-        )
-        self.eta = eta
-        self.eta_relative = eta_relative
+    eta: float | None = None
+    eta_relative: float = 0.05
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         super()._keep_other_results(context, method)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,17 +12,16 @@ from daskfs.criteria.registry import Method, label_warnings
 from daskfs.criteria.semisupervised import SemiSupervisedParameters
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.errors import DaskfsWarning, InputError
-from daskfs.estimators.graph import GraphSelector, NeighborSelector, SearchingSelector, given_graph
+from daskfs.estimators.graph import GraphSelector, NeighborSelector, SearchingSelector
 from daskfs.graph.mixed import open_rows
 from daskfs.graph.precomputed import Graph, NeighborLists
-from daskfs.graph.spec import WidthRule, check_neighbors
+from daskfs.graph.spec import check_neighbors
 from daskfs.kernels.labels import LabelCounts, Labels
-from daskfs.kernels.neighbors.rows import Metric
-from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.context import Context
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SSelect(GraphSelector):
     """sSelect: quality of a feature as a cut of the neighbor graph that separates the classes; small is good.
 
@@ -41,7 +41,7 @@ class SSelect(GraphSelector):
         of images: inspect `trade_off_curve_`.
     n_cut_features
         Number of best features whose cut "auto" evaluates; None for half of them, at most 50.
-    n_neighbors, metric, weights, t, self_loops, graph, graph_scaling, score_scaling, n_jobs
+    n_neighbors, metric, metric_kwds, weights, t, self_loops, graph, graph_scaling, score_scaling, n_jobs
         As :class:`LaplacianScore`; the paper uses 10 neighbors.
 
     Attributes
@@ -82,36 +82,9 @@ class SSelect(GraphSelector):
     _needs_labels = True
     _task = "classification"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        trade_off: float | Literal["auto"] = 0.1,
-        n_cut_features: int | None = None,
-        n_neighbors: int = 10,
-        metric: Metric = "euclidean",
-        weights: WeightKind = "heat",
-        t: WidthRule = "mean",
-        self_loops: bool = False,
-        graph: Any = None,
-        graph_scaling: Scaling | None = None,
-        score_scaling: Scaling | None = None,
-        n_jobs: int | None = -1,
-    ) -> None:
-        super().__init__(
-            n_features_to_select,
-            n_neighbors=n_neighbors,
-            metric=metric,
-            weights=weights,
-            t=t,
-            self_loops=self_loops,
-            graph=graph,
-            graph_scaling=graph_scaling,
-            score_scaling=score_scaling,
-            n_jobs=n_jobs,
-        )
-        self.trade_off = trade_off
-        self.n_cut_features = n_cut_features
+    trade_off: float | Literal["auto"] = 0.1
+    n_cut_features: int | None = None
+    n_neighbors: int = 10
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         method, graph = super()._method(n_samples, labels)
@@ -129,6 +102,7 @@ class SSelect(GraphSelector):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SemiSupervisedLaplacianScore(SearchingSelector):
     """Semi-Supervised Laplacian Score (SSLS) for a numeric target; small is good.
 
@@ -156,11 +130,14 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
     standardize_y
         Whether to divide the target by its population standard deviation over the labeled rows; otherwise d mixes two
         scales.
+    metric, metric_kwds
+        Distance between rows, and its arguments, as for :func:`daskfs.knn_graph`: its square takes the place of
+        ``||x_i - x_j||**2 / n_features``, which the paper has.
     graph_scaling
         Scaling of X for distances, as :class:`LaplacianScore`. The paper uses z-scores.
     graph
-        Precomputed candidates: a :class:`KNNGraph` of the same rows with metric "euclidean", or its path; its lists
-        need at least `n_neighbors` entries, and its scaling replaces `graph_scaling`. None to search the neighbors.
+        Precomputed candidates: neighbor lists of the same rows, as :class:`LaplacianScore` takes them, of at least
+        `n_neighbors` entries; their metric and scaling replace the parameters. None to search the neighbors.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -175,7 +152,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
     Raises
     ------
     ValueError
-        In `fit`, for fewer than two labeled rows, labels that are all equal, or a `graph` without Euclidean distances.
+        In `fit`, for fewer than two labeled rows, labels that are all equal, or a `graph` without distances.
 
     Warns
     -----
@@ -202,44 +179,25 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
     _needs_labels = True
     _task = "regression"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        n_neighbors: int = 30,
-        n_label_neighbors: int = 5,
-        t: float = 1.0,
-        label_weight: float = 5.0,
-        neighbors: Literal["d", "x"] = "d",
-        standardize_y: bool = True,
-        graph_scaling: Scaling | None = "zscore",
-        graph: Any = None,
-        score_scaling: Scaling | None = None,
-        n_jobs: int | None = -1,
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.n_neighbors = n_neighbors
-        self.n_label_neighbors = n_label_neighbors
-        self.t = t
-        self.label_weight = label_weight
-        self.neighbors = neighbors
-        self.standardize_y = standardize_y
-        self.graph_scaling = graph_scaling
-        self.graph = graph
-        self.n_jobs = n_jobs
+    n_neighbors: int = 30
+    n_label_neighbors: int = 5
+    t: float = 1.0
+    label_weight: float = 5.0
+    neighbors: Literal["d", "x"] = "d"
+    standardize_y: bool = True
+    graph_scaling: Scaling | None = "zscore"
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
         check_neighbors(1, n_samples)
-        graph = given_graph(self.graph)
+        graph = self._given_graph()
         if graph is None:
             return self._made(parameters), None
-        if not isinstance(graph, NeighborLists) or graph.metric != "euclidean":
-            what = f"neighbors by metric {graph.metric}" if isinstance(graph, NeighborLists) else "a matrix of weights"
-            msg = f"graph holds {what}, and Euclidean distances are needed: pass a KNNGraph with metric 'euclidean'."
+        if not isinstance(graph, NeighborLists):
+            msg = "graph holds a matrix of weights, and distances are needed: pass a KNNGraph."
             raise InputError(msg)
         graph.check_size(n_samples, min(self.n_neighbors, n_samples - 1))
-        return self._made({**parameters, "graph_scaling": graph.scaling}), graph
+        return self._made({**parameters, **graph.settings}), graph
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         assert isinstance(method.parameters, SemiSupervisedParameters)
@@ -252,6 +210,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
             warnings.warn(msg, DaskfsWarning, stacklevel=4)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LSDF(NeighborSelector):
     """Locality Sensitive Discriminant Feature: variation between over variation within classes; large is good.
 
@@ -267,8 +226,8 @@ class LSDF(NeighborSelector):
         Neighbors of each row in X, excluding itself, at most n_samples - 1.
     same_class_weight
         The paper's gamma: weight of the edges within a class.
-    metric
-        "euclidean" or "cosine".
+    metric, metric_kwds
+        Distance between rows, and its arguments, as for :func:`daskfs.knn_graph`.
     graph
         Precomputed graph, as :class:`LaplacianScore`; weights of a matrix are used unchanged. None to search the
         neighbors.
@@ -307,27 +266,9 @@ class LSDF(NeighborSelector):
     _needs_labels = True
     _task = "classification"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        n_neighbors: int = 10,
-        same_class_weight: float = 100.0,
-        metric: Metric = "euclidean",
-        graph: Any = None,
-        significance: bool = False,
-        graph_scaling: Scaling | None = None,
-        score_scaling: Scaling | None = None,
-        n_jobs: int | None = -1,
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.n_neighbors = n_neighbors
-        self.same_class_weight = same_class_weight
-        self.significance = significance
-        self.metric = metric
-        self.graph = graph
-        self.graph_scaling = graph_scaling
-        self.n_jobs = n_jobs
+    n_neighbors: int = 10
+    same_class_weight: float = 100.0
+    significance: bool = False
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         if labels is not None and labels.is_labeled.all():

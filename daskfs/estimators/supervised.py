@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,9 @@ from daskfs.estimators.base import TestingSelector
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.spec import check_neighbors
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.scaling import Scaling
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLaplacianScore(TestingSelector):
     """Supervised Laplacian Score (SLS): the Laplacian Score of the labeled rows, neighbors by label; small is good.
 
@@ -73,22 +74,10 @@ class SupervisedLaplacianScore(TestingSelector):
     _criterion = "SupervisedLaplacianScore"
     _needs_labels = True
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        task: Literal["regression", "classification"] = "regression",
-        n_neighbors: int = 5,
-        t: float = 1.0,
-        standardize_y: bool = True,
-        significance: bool = False,
-        score_scaling: Scaling | None = None,
-    ) -> None:
-        super().__init__(n_features_to_select, significance=significance, score_scaling=score_scaling)
-        self.task = task
-        self.n_neighbors = n_neighbors
-        self.t = t
-        self.standardize_y = standardize_y
+    task: Literal["regression", "classification"] = "regression"
+    n_neighbors: int = 5
+    t: float = 1.0
+    standardize_y: bool = True
 
     def _target_task(self, y: np.ndarray) -> str:
         del y

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.svmrfe.criterion import LargeN
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.errors import DaskfsWarning, InputError
-from daskfs.estimators.graph import SearchingSelector, given_graph
-from daskfs.graph.precomputed import Graph, NeighborLists
+from daskfs.estimators.graph import NeighborSelector
+from daskfs.graph.precomputed import Graph
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.svm.elimination import Candidates, CriterionName, SlackReading
 from daskfs.store.context import Context
 
 
-class SVMRFE(SearchingSelector):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SVMRFE(NeighborSelector):
     """Backward elimination by SVMs with a Gaussian kernel; features eliminated late are good.
 
     Each round trains an SVM, which minimizes ``||w||^2 / 2 + C sum xi``, with the remaining features, computes the
@@ -63,7 +65,7 @@ class SVMRFE(SearchingSelector):
         ``||w||^2 + c C sum xi``, so that only R^2 changes and labels are ignored, as in the table of the paper.
     slack_factor
         c: 2 is the bound of Chung et al. (2003), 1 that of the paper, whose bound is then ``(R^2 + 1/C) sum alpha``.
-    n_neighbors, metric, weights, t, self_loops
+    n_neighbors, metric, metric_kwds, weights, t, self_loops
         Parameters of the graph, as :class:`LaplacianScore`.
     rebuild_graph
         Whether to rebuild the graph from the remaining features in every round, or to use that of all features.
@@ -140,61 +142,28 @@ class SVMRFE(SearchingSelector):
     _needs_labels = True
     _task = "classification"
 
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        *,
-        criterion: CriterionName = "rfe",
-        retrain: bool = False,
-        laplacian: bool = False,
-        C: float = 10.0,
-        gamma: float | Literal["auto"] = "auto",
-        gamma_intrinsic: float = 0.1,
-        step: float = 0.25,
-        n_singly: int = 8,
-        candidates: Candidates = "first_order",
-        slack: SlackReading = "recomputed",
-        slack_factor: float = 2.0,
-        n_neighbors: int = 6,
-        metric: Metric = "euclidean",
-        weights: WeightKind = "binary",
-        t: WidthRule = "mean",
-        self_loops: bool = False,
-        rebuild_graph: bool = True,
-        graph: Any = None,
-        graph_scaling: Scaling | None = "zscore",
-        large_n: LargeN = "auto",
-        n_landmarks: int = 200,
-        ridge: float = 1e-3,
-        random_state: int = 0,
-        score_scaling: Scaling | None = "zscore",
-        n_jobs: int | None = -1,
-    ) -> None:
-        super().__init__(n_features_to_select, score_scaling=score_scaling)
-        self.criterion = criterion
-        self.retrain = retrain
-        self.laplacian = laplacian
-        self.C = C
-        self.gamma = gamma
-        self.gamma_intrinsic = gamma_intrinsic
-        self.step = step
-        self.n_singly = n_singly
-        self.candidates = candidates
-        self.slack = slack
-        self.slack_factor = slack_factor
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.weights = weights
-        self.t = t
-        self.self_loops = self_loops
-        self.rebuild_graph = rebuild_graph
-        self.graph = graph
-        self.graph_scaling = graph_scaling
-        self.large_n = large_n
-        self.n_landmarks = n_landmarks
-        self.ridge = ridge
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    criterion: CriterionName = "rfe"
+    retrain: bool = False
+    laplacian: bool = False
+    C: float = 10.0
+    gamma: float | Literal["auto"] = "auto"
+    gamma_intrinsic: float = 0.1
+    step: float = 0.25
+    n_singly: int = 8
+    candidates: Candidates = "first_order"
+    slack: SlackReading = "recomputed"
+    slack_factor: float = 2.0
+    n_neighbors: int = 6
+    weights: WeightKind = "binary"
+    t: WidthRule = "mean"
+    self_loops: bool = False
+    rebuild_graph: bool = True
+    graph_scaling: Scaling | None = "zscore"
+    large_n: LargeN = "auto"
+    n_landmarks: int = 200
+    ridge: float = 1e-3
+    random_state: int = 0
+    score_scaling: Scaling | None = "zscore"
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, use_rep: Any = None) -> Self:
         if use_rep is not None and not self.laplacian:
@@ -203,24 +172,19 @@ class SVMRFE(SearchingSelector):
         return super()._fit(X, y, sample_weight, use_rep)
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
-        parameters = dict(self._parameters(labels))
-        graph = given_graph(self.graph)
-        if graph is None:
-            return self._made(parameters), None
+        if self.graph is None:
+            return self._made(self._parameters(labels)), None
         if not self.laplacian:
             msg = "graph needs laplacian=True."
             raise InputError(msg)
         if self.large_n == "landmarks":
             msg = "large_n='landmarks' has a graph of its own, and takes none from outside."
             raise InputError(msg)
-        parameters |= {"rebuild_graph": False, "large_n": "exact"}
-        if isinstance(graph, NeighborLists):
-            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling}
-            graph.check_size(n_samples, self.n_neighbors)
-        else:
-            parameters["graph"] = "given"
-            graph.check_size(n_samples)
-        return self._made(parameters), graph
+        return super()._method(n_samples, labels)
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        settled = {} if self.graph is None else {"rebuild_graph": False, "large_n": "exact"}
+        return {**super()._parameters(labels), **settled}
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         found = stored_elimination(context.store, method)

@@ -10,6 +10,8 @@ Notes
 - Otherwise the sample from which cells are cut decides (:func:`engine_of_sample`): it shows how many rows a search by
   cells compares with each row, the share of the neighbors that it finds, and the intrinsic dimension.
 - NN-descent where the dimension is low, and cells take longer or find too few neighbors.
+- pynndescent for metrics that do not follow from Euclidean distances, unless an exact search by its function takes less
+  than it compiles and searches.
 - Exact search where cells reach too little of their recall otherwise, and it takes at most :data:`AFFORDABLE` of one
   core. In data without structure nearly all rows are about as far as the nearest, and probing twenty cells misses many:
   for 60,000 x 64 uniform numbers cells take 3.9 s for a recall of 56 %, exact search 9.6 s. The sample expects a recall
@@ -43,12 +45,15 @@ from typing import Literal
 
 from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_columns, search_width
 from daskfs.graph.projection import directions
-from daskfs.graph.spec import Engine, GraphSpec
+from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors.cells import cell_rows
 from daskfs.kernels.neighbors.descent_search import list_width
+from daskfs.kernels.neighbors.metrics import is_own
+from daskfs.stages.cost import FOREIGN, Cost
 from daskfs.store.tiles import Shape, sample_rows
 
-SEARCHES: tuple[Engine, ...] = ("exact", "cells", "descent")
+DESCENTS: tuple[Engine, ...] = ("descent", "pynndescent")
+"""Searches of groups that are not cut into cells."""
 LEAST_PROJECTED = 192
 LEAST_PROJECTED_VALUES = 32
 """Values per sparse row from which projection pays: each takes the time of several dense columns."""
@@ -65,6 +70,10 @@ MISSES = 2.0
 """Cells find too few neighbors if they miss more than this many times the allowed share."""
 SPARSE_VALUE = 20
 """Number of dense columns that take as long as one value of a sparse row."""
+COMPILATION = 32.0
+"""Seconds of one core in which pynndescent 0.7.0 compiles its search, in every process."""
+DESCENT_PAIRS = 1000
+"""Number of rows with which pynndescent compares a row."""
 TYPICAL_NEIGHBORS = 10
 """Number of neighbors for which the costs of approximate searches were measured."""
 TYPICAL_MET = 2500
@@ -87,10 +96,13 @@ def resolve_engine(
     and at least 98 % for 150 and 300 columns of low rank, with 8,000 to 20,000 rows; for 100,000 rows of 20 columns 96,
     78 and 18 %. NN-descent, which searches the filled rows, found 62, 17 and 1 % for the 12 columns.
     """
-    by = {engine: replace(spec, engine=engine, projection=_projection(spec, shape, engine)) for engine in SEARCHES}
+    by = {engine: replace(spec, engine=engine, projection=_projection(spec, shape, engine)) for engine in ENGINES[1:]}
     if spec.engine != "auto":
         return by[spec.engine]
     fits = available is None or shape.n_samples * member_bytes(shape, by["exact"], 0) <= available
+    if not is_own(spec.metric, is_sparse=shape.is_sparse):
+        is_exact = fits and named_seconds(shape, shape.n_samples) <= COMPILATION + named_seconds(shape, DESCENT_PAIRS)
+        return by["exact" if is_exact else "pynndescent"]
     is_exact = fits and exact_seconds(shape, k) <= max(SOON, 2 * cells_seconds(shape, by["cells"], k))
     return by["exact" if is_exact else "cells"]
 
@@ -100,7 +112,7 @@ def replacements(spec: GraphSpec, shape: Shape, k: int) -> list[Engine]:
 
     They are exact search if it is affordable, and NN-descent for dense rows.
     """
-    if spec.engine != "auto":
+    if spec.engine != "auto" or not is_own(spec.metric, is_sparse=shape.is_sparse):
         return []
     exact: list[Engine] = ["exact"] if exact_seconds(shape, k) <= AFFORDABLE else []
     return exact if shape.is_sparse else [*exact, "descent"]
@@ -173,6 +185,18 @@ def descent_seconds(shape: Shape, spec: GraphSpec, k: int, dimension: float) -> 
     return shape.n_samples * (searching + measuring)
 
 
+def named_seconds(shape: Shape, n_pairs: int) -> float:
+    """Return the expected CPU seconds of comparing each row with some others by one of pynndescent's functions."""
+    value = 1.5e-8 if shape.is_sparse else 1e-9
+    return shape.n_samples * n_pairs * (2e-8 + value * _values(shape))
+
+
+def foreign_cost(spec: GraphSpec, shape: Shape) -> Cost:
+    """Return what a process holds once a search has used pynndescent; nothing for searches that do not."""
+    is_foreign = spec.engine == "pynndescent" or not is_own(spec.metric, is_sparse=shape.is_sparse)
+    return (FOREIGN,) if is_foreign else ()
+
+
 def _columns(shape: Shape) -> float:
     """Return the number of dense columns that take as long as one row."""
     return SPARSE_VALUE * _values(shape) if shape.is_sparse else shape.n_features
@@ -184,7 +208,7 @@ def _values(shape: Shape) -> float:
 
 def _projection(spec: GraphSpec, shape: Shape, engine: str) -> int | Literal["auto"] | None:
     """Return the number of columns in which an engine compares rows; None for all, "auto" if the sample decides."""
-    if engine == "exact" or spec.projection is None:
+    if engine in ("exact", "pynndescent") or spec.projection is None:
         return None
     if isinstance(spec.projection, int):
         return spec.projection if spec.projection < shape.n_features else None

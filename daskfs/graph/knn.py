@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.precomputed import NeighborLists, save_lists
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.scaling import Scaling
 
 
@@ -23,13 +23,14 @@ class KNNGraph:
     indices
         Shape (n_samples, n_neighbors), int64: neighbors, nearest first, without the row itself; padded with -1.
     distances
-        Same shape, float64: Euclidean distance, or 1 - cos; padded with inf.
+        Same shape, float64: distances by the metric; padded with inf.
     metric
-        "euclidean" or "cosine".
+        Name of the metric, with its arguments, as in "minkowski(p=3)".
     graph_scaling
         Scaling of X before the search.
     recall
-        Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None for an exact search.
+        Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None for an exact search,
+        NaN for lists of another program.
 
     Examples
     --------

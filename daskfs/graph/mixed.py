@@ -93,7 +93,7 @@ class _Merge:
     def __init__(self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_columns: int) -> None:
         self._lists, self._k, self._target, self._by_target = lists, k, target, by_target
         self._n_unlabeled = target.size - by_target.values.size
-        self._per_feature = np.sqrt(n_columns)
+        self._per_feature = np.sqrt(n_columns) if lists.base.metric == "euclidean" else 1.0
 
     def __call__(
         self, rows: slice, indices: np.ndarray, distances: np.ndarray

@@ -24,6 +24,7 @@ from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost, Objects
@@ -137,7 +138,8 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         if low < high:
             found[low:high] = lists[rows][numbers[low:high] - rows.start]
     wanted = np.isfinite(exact)  # fewer than k if a row shares no feature with the others
-    reached = (found <= exact[:, k - 1 : k] * (1 + DISTANCE_TOLERANCE)) & np.isfinite(found)
+    farthest = exact[:, k - 1 :]
+    reached = (found <= farthest + np.abs(farthest) * DISTANCE_TOLERANCE) & np.isfinite(found)
     summary = {"value": float(reached[wanted].mean()) if wanted.any() else 1.0, "n_rows": int(numbers.size), "k": k}
     store.write_json(layout.RECALL_SUMMARY.format(name), summary)
     return summary
@@ -166,7 +168,7 @@ def neighbors_cost(
 def _prepared_rows(shape: Shape, spec: GraphSpec) -> Cost:
     """Return the memory cost of all rows in graph space, unit rows under cosine, and the operand of the products."""
     dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
-    n_unit, lengths = int(spec.metric == "cosine"), Array("squared lengths, and those above 0", (2, shape.n_samples))
+    n_unit, lengths = int(spec.metric not in LENGTHS), Array("squared lengths, and those above 0", (2, shape.n_samples))
     if shape.is_sparse:
         nnz = shape.nnz or 0
         return (

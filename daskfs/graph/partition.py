@@ -16,7 +16,8 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cell_search import SPARE
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
-from daskfs.kernels.neighbors.descent_search import list_width, n_linked
+from daskfs.kernels.neighbors.descent_search import foreign_width, list_width, n_linked
+from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows
@@ -154,6 +155,8 @@ def member_bytes(shape: Shape, spec: GraphSpec, k: int) -> int:
 
 def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwise: bool = False) -> Cost:
     """Return the memory cost of a group's rows during its search: values, projection and lists."""
+    if spec.engine == "pynndescent":
+        return (*_member_rows(shape, spec, n_members), *_foreign_lists(shape, k, n_members))
     by_cells = (
         *((_compared_rows(shape, spec, n_members, 1),) if spec.projection else ()),
         *_cell_lists(search_width(spec, k, pairwise=pairwise), n_members),
@@ -176,7 +179,7 @@ def _compared_rows(shape: Shape, spec: GraphSpec, n_members: int, copies: int) -
 
 def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
     """Return the memory cost of rows, and of unit rows under cosine."""
-    copies = 2 if spec.metric == "cosine" else 1
+    copies = 1 if spec.metric in LENGTHS else 2
     dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
     stored = () if spec.read_scaling is None else (shape.dtype,)
     name, before = "rows of a group", "these before they are rescaled"
@@ -200,6 +203,17 @@ def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
         Array("which of them are new", (n_members, width), "bool"),
         Array("neighbors that are compared, new and old", (2, n_members, n_linked(np.inf)), "uint64"),
         Array("order of a tree, and keys", (3, n_members), "float32"),
+    )
+
+
+def _foreign_lists(shape: Shape, k: int, n_members: int) -> Cost:
+    """Return the memory cost of pynndescent's search, a fit to its peaks: rows, heaps, candidates and updates."""
+    columns = shape.n_features if not shape.is_sparse else 3 * ((shape.nnz or 0) // max(shape.n_samples, 1) + 1)
+    return (
+        Array("rows as searched, and as measured", (3, n_members, columns), "float32"),
+        Array("heaps, candidates and marks", (n_members, foreign_width(k), 33), "int8"),
+        Array("leaves of trees", (24, n_members), "int32"),
+        Array("rows and distances that are found", (4, n_members, k)),
     )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import JobError
-from daskfs.graph.engine import Seen, engine_of_sample
+from daskfs.graph.engine import DESCENTS, Seen, engine_of_sample
 from daskfs.graph.neighbors import (
     chosen_engine,
     close_band,
@@ -78,7 +78,8 @@ from daskfs.kernels.neighbors.cells import (
     train_cells,
     training_rows,
 )
-from daskfs.kernels.neighbors.descent_search import descent_neighbors
+from daskfs.kernels.neighbors.descent_search import descent_neighbors, pynndescent_neighbors
+from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, GiB, Objects, fullest
@@ -98,6 +99,7 @@ ONE_GROUP = 2**18
 """Rows up to which NN-descent searches all at once if they fit: copies of border rows cost more than they gain."""
 LOW_RECALL = 0.9
 """Recall of a search below which a remedy is suggested."""
+SPACE_ARRAYS = ("center", "basis", "fill", "landmarks")
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
 
@@ -118,7 +120,8 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
             sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
         )
         rows = space.rows(sample)
-        sampled = Sample(rows, n_samples, sample if tiles.is_pairwise else None)
+        is_measured = tiles.is_pairwise or space.landmarks is not None
+        sampled = Sample(rows, n_samples, sample, spec.metric) if is_measured else Sample(rows, n_samples)
         probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
         del sample  # it takes as much memory as all that follows
         # the projection also loses neighbors, and comparisons in it are cheap: allow the cells half of the misses
@@ -135,14 +138,14 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         # NN-descent would search rows filled with means
         others = [engine for engine in parameters["others"] if engine != "descent" or not tiles.is_pairwise]
         engine = engine_of_sample(spec, tiles.shape, k, seen, others)
-        if engine == "descent" and n_samples <= min(plan.max_members, ONE_GROUP):
+        if engine in DESCENTS and n_samples <= min(plan.max_members, ONE_GROUP):
             cells = one_cell(sampled)
             members = assign_rows(judged, cells)
     for name in CELL_ARRAYS:
         store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
-    for name, part in (("center", space.center), ("basis", space.basis), ("fill", space.fill)):
-        if part is not None:
-            store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
+    for name in SPACE_ARRAYS:
+        if (part := getattr(space, name)) is not None:
+            store.put_array(layout.KNN_CELLS.format(spec.name, name), part.toarray() if is_sparse(part) else part)
     share = n_samples / len(judged)
     largest = np.bincount(members.group, minlength=cells.n_groups).max() * share
     summary = {
@@ -154,13 +157,11 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "trained_share": cells.trained_share,
         "scale": space.scale,
         "n_components": space.n_components,
-        "has_center": space.center is not None,
-        "has_basis": space.basis is not None,
-        "has_fill": space.fill is not None,
+        "has": [name for name in SPACE_ARRAYS if getattr(space, name) is not None],
         "copies": members.row.size / len(judged),
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
-        "expected_recall": space.kept if engine == "descent" else seen.recall,
+        "expected_recall": space.kept if engine in DESCENTS else seen.recall,
         "dimension": seen.dimension,
         "engine": engine,
     }
@@ -237,11 +238,11 @@ def is_sketched(space: Space, spec: GraphSpec) -> bool:
 def _stored_space(context: Context, spec: GraphSpec) -> Space:
     store = context.store
     summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
-    center, basis, fill = (
-        store.open(layout.KNN_CELLS.format(spec.name, name))[...] if summary[f"has_{name}"] else None
-        for name in ("center", "basis", "fill")
-    )
-    return Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"], fill)
+    parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in summary["has"]}
+    if context.tiles.shape.is_sparse and "landmarks" in parts:
+        parts["landmarks"] = sp.csr_matrix(parts["landmarks"])
+    scale, n_components = float(summary["scale"]), summary["n_components"]
+    return Space(spec.metric, spec.random_state, scale=scale, n_components=n_components, **parts)
 
 
 def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
@@ -341,7 +342,10 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.read_scaling))
         with one_thread():
             sketch = space.sketch(X) if engine == "descent" or is_sketched(space, spec) else None
-            if sketch is not None and engine == "descent":
+            if engine == "pynndescent":
+                shifted = space.shifted(X) if space.landmarks is None else X
+                indices, distances = pynndescent_neighbors(X, spec.metric, k, shifted, spec.random_state)
+            elif sketch is not None and engine == "descent":
                 indices, distances = descent_neighbors(X, spec.metric, k, sketch, width, dimension, spec.random_state)
             else:
                 starts, cell = split_large(
@@ -531,7 +535,7 @@ def _merged(
 def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
     """Return the memory cost of the "cells" unit: the sample until it is projected, then the training of cells."""
     finds_directions = search.shape.is_sparse and search.n_directions
-    measured = _measured_sample(search) if search.pairwise else ()
+    measured = _measured_sample(search) if search.pairwise or search.spec.engine == "pynndescent" else ()
     rows, pairs = _rows_in_space(search), _calibration(search, plan)
     return (
         *process,
@@ -552,7 +556,7 @@ def _centering(search: Search) -> tuple[Cost, ...]:
     if search.spec.projection is None:
         return (moved,)
     n_fitting, n_judging = (min(2 * rows, n) for rows in (FITTING_ROWS, JUDGING_ROWS))
-    unit = (Array("unit rows", (n, search.shape.n_features)),) if search.spec.metric == "cosine" else ()
+    unit = (Array("unit rows", (n, search.shape.n_features)),) if search.spec.metric not in LENGTHS else ()
     fitting = Array("rows that directions are found from", (n_fitting, search.shape.n_features), dtype)
     return (
         moved,
@@ -585,14 +589,14 @@ def _shifted(search: Search, n_rows: int) -> Cost:
     """Return the memory cost of centering dense rows, in float64 unless they are float32."""
     rows = (n_rows, search.shape.n_features)
     single = Array("differences in float32", rows, "float32")
-    if search.spec.metric == "cosine":
+    if search.spec.metric not in LENGTHS:
         return (Array("unit rows, and their differences from the mean row", (2, *rows)),)
     return (single,) if search.dtype == np.float32 else (Array("differences from the mean row", rows), single)
 
 
 def _sample(search: Search) -> Cost:
     n, spec = search.n_sampled, search.spec
-    is_remade = spec.read_scaling is not None or spec.metric == "cosine"
+    is_remade = spec.read_scaling is not None or spec.metric not in LENGTHS
     return (
         Objects("rows of the sample", n, search.row_bytes),
         *((Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),) if is_remade else ()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from daskfs.graph.edges import (
@@ -21,7 +22,7 @@ from daskfs.graph.edges import (
     own_lists,
     stored_edges,
 )
-from daskfs.graph.engine import replacements, resolve_engine
+from daskfs.graph.engine import foreign_cost, replacements, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
@@ -104,11 +105,20 @@ def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> S
         NEIGHBORS_STAGE,
         f"neighbors-{spec.name}",
         n_units,
-        {"graph": asdict(spec), "k": k},
-        NEIGHBORS_STAGE.cost(shape, spec, k, largest_block(n), (PROCESS,), pairwise=pairwise),
+        _search_parameters(shape, spec, k),
+        NEIGHBORS_STAGE.cost(
+            shape, spec, k, largest_block(n), (PROCESS, *foreign_cost(spec, shape)), pairwise=pairwise
+        ),
         bytes_read=n_units * chunk_bytes(shape),
         bytes_written=n * k * _entry_bytes(n),
     )
+
+
+def _search_parameters(shape: Shape, spec: GraphSpec, k: int) -> dict[str, Any]:
+    parameters = {"graph": asdict(spec), "k": k}
+    if foreign_cost(spec, shape):
+        parameters["pynndescent"] = version("pynndescent")  # another one may find other lists
+    return parameters
 
 
 def _entry_bytes(n_samples: int) -> int:
@@ -228,8 +238,9 @@ class _Groups:
 
     def _stage(self, kind: StageKind, n_units: int, **own: Any) -> Stage:
         search, plan = self.search, self.plan
-        parameters = {"graph": asdict(search.spec), "k": search.k, "partitioning": asdict(plan)}
-        return Stage.of(kind, self._name(kind), n_units, parameters, kind.cost(search, plan, (PROCESS,)), **own)
+        parameters = {**_search_parameters(search.shape, search.spec, search.k), "partitioning": asdict(plan)}
+        process = (PROCESS, *foreign_cost(search.spec, search.shape))
+        return Stage.of(kind, self._name(kind), n_units, parameters, kind.cost(search, plan, process), **own)
 
     def _name(self, kind: StageKind) -> str:
         return f"{kind.name}-{self.search.spec.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -15,7 +16,8 @@ from daskfs.errors import InputError
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import index_dtype
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.exact import order_with_ties
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD
@@ -28,6 +30,8 @@ INDICES, DISTANCES = (PurePath(name).name for name in (layout.KNN_INDICES, layou
 METRIC_ATTRIBUTE, SCALING_ATTRIBUTE = "metric", "graph_scaling"
 TIED = (1e-6, 1e-12)
 """Relative and absolute tolerance for equal distances, which lists order by row number."""
+ROUNDED = 1e-5
+"""Distances that are less below 0 are 0: cosines of other programs may exceed 1 in float32."""
 MOST_MATRIX_ROWS = 2**31
 """Rows of a matrix, whose pairs are sorted as integers of 63 bits and a side of the diagonal."""
 RUN_ENTRIES = (2**20, 2**23)
@@ -52,14 +56,14 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NeighborLists:
-    """Precomputed neighbor lists.
+    """Precomputed neighbor lists; :class:`InputError` for tables of another shape or dtype.
 
     Attributes
     ----------
     where
         Name in messages: a path, or "graph".
     indices, distances
-        Shape (n_samples, n_neighbors), integer and float, nearest first; padded with -1 and inf.
+        Shape (n_samples, n_neighbors), integer and float; -1 and inf for none.
     metric, scaling
         Metric of the distances, and scaling of X before.
     identity
@@ -73,15 +77,31 @@ class NeighborLists:
     scaling: Scaling | None
     identity: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        shapes = self.indices.shape, self.distances.shape
+        if len(shapes[0]) != 2 or shapes[0] != shapes[1] or 0 in shapes[0]:
+            msg = (
+                f"{self.where} has {INDICES} of shape {shapes[0]} and {DISTANCES} of shape {shapes[1]}: neighbor lists "
+                "are two tables of one shape, (n_samples, n_neighbors)."
+            )
+            raise InputError(msg)
+        check_kind(self.indices.dtype, "iu", f"{self.where}/{INDICES}")
+        check_kind(self.distances.dtype, "f", f"{self.where}/{DISTANCES}")
+
     @property
     def name(self) -> str:
         """Name of the lists in a run store."""
         return GraphSpec(self.metric, self.scaling).name
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Parameters of selectors that the lists replace."""
+        return {"metric": self.metric, "metric_kwds": None, "graph_scaling": self.scaling}
+
+    @cached_property
     def n_neighbors(self) -> int:
-        """Length of the lists."""
-        return int(self.indices.shape[1])
+        """Length of the lists, without the row itself where they hold it, as the first one shows."""
+        return int(self.indices.shape[1]) - int((np.asarray(self.indices[:1]) == 0).any())
 
     @property
     def held_bytes(self) -> int:
@@ -100,22 +120,27 @@ class NeighborLists:
     def read(self, rows: slice, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first `k` entries of the lists of `rows`; :class:`InputError` for an invalid list.
 
-        Shape (n_rows, k), int32 or int64, and float64.
+        Shape (n_rows, k), int32 or int64, and float64. Lists of other programs are brought into order: a row is not its
+        own neighbor, one at an infinite distance is missing, and the nearest are first.
         """
         n_samples = self.indices.shape[0]
-        indices, distances = self.indices[rows, :k], self.distances[rows, :k].astype(np.float64, copy=False)
-        width = self.n_neighbors * (self.indices.dtype.itemsize + self.distances.dtype.itemsize)
-        count_bytes(read=len(indices) * width)
-        numbers = np.arange(rows.start, rows.stop)[:, None]
-        missing = indices == -1
+        indices, distances = np.asarray(self.indices[rows]), np.array(self.distances[rows], dtype=np.float64)
+        count_bytes(read=indices.size * (self.indices.dtype.itemsize + self.distances.dtype.itemsize))
+        missing = (indices == -1) | (indices == np.arange(rows.start, rows.stop)[:, None]) | (distances == np.inf)
+        indices, distances[missing] = np.where(missing, -1, indices), np.inf
+        distances[(distances < 0) & (distances > -ROUNDED)] = 0.0
+        tied = (distances[:, 1:] == distances[:, :-1]) & (indices[:, 1:] < indices[:, :-1])
+        nearer = distances[:, 1:] < distances[:, :-1] * (1 - TIED[0]) - TIED[1]
+        moved = np.flatnonzero((tied | nearer).any(axis=1))
+        order = order_with_ties(distances[moved], indices[moved])
+        for table in (indices, distances):
+            table[moved] = np.take_along_axis(table[moved], order, axis=1)
         ordered = np.sort(indices, axis=1)
+        is_length = (distances >= 0) | (self.metric == "inner_product")
         problems = (
-            (~missing & ((indices < 0) | (indices >= n_samples)), f"lists a row that is none of the {n_samples}"),
-            (indices == numbers, "lists itself"),
+            ((indices < -1) | (indices >= n_samples), f"lists a row that is none of the {n_samples}"),
             ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0), "lists a row twice"),
-            (~missing & ~(np.isfinite(distances) & (distances >= 0)), "has a distance that is negative, NaN or inf"),
-            (missing & ~np.isposinf(distances), "has a distance to a neighbor that is missing (-1), instead of inf"),
-            (distances[:, 1:] < distances[:, :-1] * (1 - TIED[0]) - TIED[1], "is not sorted, nearest first"),
+            (np.isnan(distances) | ~is_length, "has a distance that is negative or NaN"),
         )
         for wrong, what in problems:
             if wrong.any():
@@ -123,7 +148,15 @@ class NeighborLists:
                 shown = ", ".join(f"{i} at {d:.6g}" for i, d in zip(indices[row, :5], distances[row, :5], strict=True))
                 msg = f"{self.where}: row {rows.start + row} {what} (its list begins with {shown})."
                 raise InputError(msg)
-        return indices.astype(index_dtype(n_samples), copy=False), distances
+        return indices[:, :k].astype(index_dtype(n_samples), copy=False), distances[:, :k]
+
+
+def check_kind(dtype: np.dtype[Any], kinds: str, where: str) -> None:
+    """Raise :class:`InputError` unless a dtype is of one of some kinds."""
+    if dtype.kind not in kinds:
+        needed = "real numbers" if "f" in kinds else "whole numbers"
+        msg = f"{where} has dtype {dtype}: a graph has {needed} there."
+        raise InputError(msg)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ Opening a file reads metadata only. Values are read later, in parts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -22,10 +23,10 @@ from daskfs.graph.precomputed import (
     NeighborLists,
     Readable,
     WeightMatrix,
+    check_kind,
 )
-from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.neighbors.rows import METRICS, Metric
-from daskfs.kernels.scaling import GRAPH_CHAIN, Scaling, scaling_text
+from daskfs.kernels.neighbors.metrics import Metric, checked_metric
+from daskfs.kernels.scaling import HALF, Scaling, scaling_text
 from daskfs.redaction import redact_credentials
 from daskfs.sources.csr import CSR_PARTS
 from daskfs.sources.hdf5 import ENDINGS, Hdf5Folder, text_of
@@ -110,8 +111,8 @@ def _holds_lists(path: StoragePath) -> bool:
 
 def _lists_of_run(path: StoragePath) -> NeighborLists:
     folder = path / PurePath(layout.KNN_INDICES).parts[0]
-    groups = folder.iterdir() if folder.is_dir() else ()  # excludes lists by target
-    found = sorted(group for group in groups if _named(group.name) and _holds_lists(group))
+    groups = folder.iterdir() if folder.is_dir() else ()
+    found = sorted(group for group in groups if _is_over_x(group.name) and _holds_lists(group))
     if len(found) != 1:
         names = ", ".join(str(group) for group in found)
         problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"
@@ -123,14 +124,6 @@ def _lists_of_run(path: StoragePath) -> NeighborLists:
 def _lists(path: StoragePath) -> NeighborLists:
     folder = ZarrFolder(path)
     indices, distances = (folder.need(name) for name in (INDICES, DISTANCES))
-    if len(indices.shape) != 2 or indices.shape != distances.shape or 0 in indices.shape:
-        msg = (
-            f"{path} has {INDICES} of shape {indices.shape} and {DISTANCES} of shape {distances.shape}: neighbor lists "
-            "are two tables of one shape, (n_samples, n_neighbors)."
-        )
-        raise InputError(msg)
-    _check_kind(indices.dtype, "iu", indices.where)
-    _check_kind(distances.dtype, "f", distances.where)
     for part in (indices, distances):
         _check_whole(part)
     metric, scaling = _metric_of(path, folder.attributes(""))
@@ -139,23 +132,30 @@ def _lists(path: StoragePath) -> NeighborLists:
 
 
 def _metric_of(path: StoragePath, attributes: Mapping[str, Any]) -> tuple[Metric, Scaling | None]:
+    metric, scaling = attributes.get(METRIC_ATTRIBUTE), attributes.get(SCALING_ATTRIBUTE)
     if METRIC_ATTRIBUTE not in attributes:
-        if (named := _named(path.name)) is not None:
-            return named
+        metric, scaling = _named(path.name)
+    try:
+        return checked_metric(metric), scaling_text(scaling, of_graph=True) if scaling else None
+    except ValueError as error:
         msg = (
-            f"{path} does not say what its distances are: the name of the group should be one of {', '.join(METRICS)}, "
-            "or one of these with a scaling, such as euclidean-zscore, or it should have the attributes "
-            f"'{METRIC_ATTRIBUTE}' and '{SCALING_ATTRIBUTE}'."
+            f"{path} does not say what its distances are: the name of the group should be a metric, or a metric and a "
+            f"scaling, such as euclidean-zscore, or it should have the attributes '{METRIC_ATTRIBUTE}' and "
+            f"'{SCALING_ATTRIBUTE}'; it has {metric!r} and {scaling!r} ({error})."
         )
-        raise InputError(msg)
-    metric, scaling = attributes[METRIC_ATTRIBUTE], attributes.get(SCALING_ATTRIBUTE)
-    if _named(f"{metric}-{scaling}" if scaling else str(metric)) is None:
-        msg = (
-            f"{path} has the attributes '{METRIC_ATTRIBUTE}' {metric!r} and '{SCALING_ATTRIBUTE}' {scaling!r}: the "
-            f"first is one of {', '.join(METRICS)}, the second null or a chain of {GRAPH_CHAIN}."
-        )
-        raise InputError(msg)
-    return metric, scaling
+        raise InputError(msg) from error
+
+
+def _named(name: str) -> tuple[str, str | None]:
+    """Return the metric and the scaling that the name of a group of lists consists of."""
+    named = re.fullmatch(r"(\w+(?:\(.*\))?)(?:-(.+))?", name)
+    return (named[1], named[2]) if named else (name, None)
+
+
+def _is_over_x(name: str) -> bool:
+    """Return whether a group of a run holds lists over all columns of X, not by target or over half of the columns."""
+    metric, scaling = _named(name)
+    return metric not in ("target", "mixed") and not str(scaling).startswith(HALF)
 
 
 def _check_whole(array: ZarrMember) -> None:
@@ -165,18 +165,6 @@ def _check_whole(array: ZarrMember) -> None:
     if there != wanted:
         msg = f"{array.where} has {there} of its {wanted} chunks: is the run that writes it done, or was it damaged?"
         raise InputError(msg)
-
-
-def _named(name: str) -> tuple[Metric, Scaling | None] | None:
-    """Parse the name of a group of lists into metric and scaling; None for other names."""
-    metric, dash, scaling = name.partition("-")
-    if metric not in METRICS:
-        return None
-    try:
-        found = scaling_text(scaling, of_graph=True) if dash else None
-    except ValueError:
-        return None
-    return (metric, found) if GraphSpec(metric, found).name == name else None
 
 
 # ------------------------------------------------------------------------------ matrix
@@ -192,7 +180,7 @@ def _npz_matrix(path: StoragePath) -> WeightMatrix:
         raise InputError(msg)
     parts = [_NpzPart(npz, name) for name in (TRIPLES if kind == "coo" else CSR_PARTS[:3])]
     sides = npz.open("shape")
-    _check_kind(sides.dtype, "iu", sides.where)
+    check_kind(sides.dtype, "iu", sides.where)
     return _matrix(str(path), kind, tuple(sides.read_all().ravel().tolist()), parts, _file_identity(path, str(path)))
 
 
@@ -224,9 +212,9 @@ def _matrix(
         shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
         msg = f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix."
         raise InputError(msg)
-    _check_kind(values.dtype, "biuf", f"{path}:{names[0]}")
-    _check_kind(one.dtype, "iu", f"{path}:{names[1]}")
-    _check_kind(other.dtype, "iu", f"{path}:{names[2]}")
+    check_kind(values.dtype, "biuf", f"{path}:{names[0]}")
+    check_kind(one.dtype, "iu", f"{path}:{names[1]}")
+    check_kind(other.dtype, "iu", f"{path}:{names[2]}")
     n_entries = values.shape[0]
     lengths = (n_entries, n_entries if kind == "coo" else shape[0 if kind == "csr" else 1] + 1)
     if (one.shape[0], other.shape[0]) != lengths:
@@ -240,13 +228,6 @@ def _matrix(
     major = EntryRows(other, n_entries, path)
     rows, columns = (major, one) if kind == "csr" else (one, major)
     return WeightMatrix(path, shape, rows, columns, values, identity)
-
-
-def _check_kind(dtype: np.dtype[Any], kinds: str, where: str) -> None:
-    if dtype.kind not in kinds:
-        needed = "real numbers" if "f" in kinds else "whole numbers"
-        msg = f"{where} has dtype {dtype}: a graph has {needed} there."
-        raise InputError(msg)
 
 
 # ------------------------------------------------------------------------------ reading

@@ -10,11 +10,13 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.missing import fill_missing, has_missing, observe
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS
+from daskfs.kernels.neighbors.distance_bounds import all_distances
 from daskfs.kernels.neighbors.exact import exact_neighbors
-from daskfs.kernels.neighbors.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
+from daskfs.kernels.neighbors.metrics import Metric, is_own
+from daskfs.kernels.neighbors.rows import as_metric_rows, column_spread, metric_rows, observed_means, prepare_rows
 from daskfs.kernels.scaling import squared_lengths
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread, sklearn_module
@@ -34,6 +36,11 @@ ASKED_ROWS = 300
 ENOUGH = 0.995
 """Share of the nearest neighbors that the chosen components must keep among the candidates."""
 
+LANDMARKS = 128
+"""Rows of the sample whose distances from a row are its columns where cells cannot be cut in X."""
+LONGEST = 1e15
+"""Largest of these distances: some metrics are infinite for rows that share nothing."""
+
 
 @dataclass(frozen=True)
 class Space:
@@ -42,7 +49,7 @@ class Space:
     Attributes
     ----------
     metric, random_state
-        Under "cosine" rows are divided by their norm first. Seed of the projection.
+        Metric, whose rows are projected (:func:`~daskfs.kernels.neighbors.rows.as_metric_rows`), and seed.
     center, scale
         Subtracted, shape (n_features,), float64, None for sparse rows; then multiplied. They prevent loss of precision
         to an offset and overflow in float32.
@@ -57,6 +64,9 @@ class Space:
     fill
         Means of the sampled observed values that replace missing values of sparse rows, shape (n_features,), float64;
         None for 0. In dense rows the center does. Distances here then differ from the final ones.
+    landmarks
+        Rows of the sample, shape (n_landmarks, n_features), dense or CSR, if pynndescent's function computes distances:
+        those from these rows are the columns then.
     kept
         Share of the nearest rows of the sample that are among the candidates found here, if it was estimated.
     """
@@ -68,10 +78,14 @@ class Space:
     basis: np.ndarray | None = None
     n_components: int | None = None
     fill: np.ndarray | None = None
+    landmarks: Block | None = None
     kept: float = 1.0
 
     def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Project rows of shape (n_rows, n_features), dense or CSR; returns (n_rows, n_columns), float32, C order."""
+        if self.landmarks is not None:
+            lengths = all_distances(metric_rows(X, self.metric), metric_rows(self.landmarks, self.metric))
+            return np.minimum(lengths, LONGEST).astype(np.float32)
         return self._turned(self.shifted(X))
 
     def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
@@ -138,7 +152,7 @@ def fitted_space(
     sample
         Rows in graph space, shape (n_rows, n_features), dense or CSR.
     metric
-        "euclidean" or "cosine".
+        Checked metric.
     wanted
         Number of components, None for all columns, or "auto": the fewest that keep nearly all neighbors in the sample
         among the candidates. If 128 do not suffice, all columns, unless these are very many or rows are sparse.
@@ -149,8 +163,11 @@ def fitted_space(
     random_state
         Seed.
     """
-    values, _ = as_metric_rows(sample, metric)
     n_features = sample.shape[1]
+    if not is_own(metric, is_sparse=is_sparse(sample)):
+        places = np.random.default_rng(random_state).permutation(sample.shape[0])[:LANDMARKS]
+        return Space(metric, random_state, n_components=places.size, landmarks=sample[np.sort(places)])
+    values, _ = as_metric_rows(sample, metric)
     if is_sparse(values):
         largest = float(np.fmax.reduce(np.abs(values.data), initial=0.0))
         fill = observe(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None

@@ -15,11 +15,12 @@ from daskfs.graph.partition import (
     graph_dtype,
     projected_columns,
 )
-from daskfs.graph.projection import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS, directions
+from daskfs.graph.projection import COMPONENT_CHOICES, FORCED_FEATURES, LANDMARKS, SPARSE_COMPONENTS, directions
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import LARGE_CELL
 from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES, TILE_ROWS, part_rows
+from daskfs.kernels.neighbors.metrics import is_own
 from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
 from daskfs.stages.cost import HALF_WORD, WORD, Array, Cost, Objects, fullest
 from daskfs.store.tiles import Shape, sample_rows
@@ -72,6 +73,8 @@ class Search:
     def columns(self) -> int:
         """Maximum number of columns in which cells are cut."""
         shape, wanted = self.shape, self.spec.projection
+        if not is_own(self.spec.metric, is_sparse=shape.is_sparse):
+            return LANDMARKS
         columns = wanted if isinstance(wanted, int) else shape.n_features
         if shape.is_sparse:
             return min(columns, SPARSE_COMPONENTS)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from daskfs.errors import InputError
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling, components_of, of_half
 
-Engine = Literal["auto", "exact", "cells", "descent"]
-ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "descent")
+Engine = Literal["auto", "exact", "cells", "descent", "pynndescent"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 WidthRule = float | Literal["mean", "median"]
 
 
@@ -37,7 +37,10 @@ class GraphSpec:
     @property
     def name(self) -> str:
         """Name of the group in the store; distinct for distinct specs of one job."""
-        return self.metric if self.scaling is None else f"{self.metric}-{self.scaling}"
+        metric = self.metric
+        if "[" in metric:  # arrays of numbers
+            metric = f"{metric.partition('(')[0]}({hashlib.sha256(metric.encode()).hexdigest()[:12]})"
+        return metric if self.scaling is None else f"{metric}-{self.scaling}"
 
     def of_half(self, half: int) -> GraphSpec:
         """Return the specification of lists by one half of the columns alone, 0 or 1."""
@@ -85,8 +88,9 @@ TARGET_NAMES = frozenset(TargetGraph(standardize).name for standardize in (True,
 class MixedGraph:
     """Nearest neighbors by the mixed distance d of Doquire and Verleysen (2011), Eq. 8.
 
-    d compares two labeled rows by their targets, any other two by their distance in `base`, per feature. `neighbors`
-    "d" takes the nearest by d, "x" the nearest in `base`. Lengths are square roots of d.
+    d compares two labeled rows by their targets, any other two by their squared distance in `base`: per feature where
+    it is Euclidean, and as it is by other metrics, which the paper does not have. `neighbors` "d" takes the nearest by
+    d, "x" the nearest in `base`. Lengths are square roots of d.
     """
 
     base: GraphSpec
@@ -125,6 +129,11 @@ class Weighting:
     t: WidthRule = "mean"
     self_loops: bool = False
     labeled_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.weights == "heat" and "inner_product" in self.graph:
+            msg = "metric 'inner_product' is no length, of which there are no heat weights: set weights to binary."
+            raise InputError(msg)
 
     @property
     def key(self) -> str:

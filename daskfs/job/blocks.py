@@ -213,7 +213,7 @@ class GraphBlock(GraphChoice, Block):
         "auto",
         description=(
             "exact: compare all pairs. cells: k-means cells, each row against near ones. descent: NN-descent from "
-            "random trees. auto: by sizes and a sample of the rows."
+            "random trees. pynndescent: that library's, for any metric. auto: by sizes and a sample of the rows."
         ),
     )
     recall: float = Field(

@@ -120,8 +120,9 @@ class Job(Block):
                 msg = f"method {entry.name} has no parameter '{key}': {FILLED_IN[key]}."
                 raise JobError(msg)
             # keys that are not set keep each method's own default, as the papers differ; neighbors by target are not
-            # neighbors over X, so the graph block does not apply to them
-            graph = self.graph.model_dump(exclude_unset=True) if issubclass(kind, NeighborParameters) else {}
+            # neighbors over X, so the graph block does not apply to them, but for the metric where they have one
+            keys = None if issubclass(kind, NeighborParameters) else {"metric"}
+            graph = self.graph.model_dump(exclude_unset=True, include=keys)
             scalings = {f"{key}_scaling": value for key, value in self.transform.model_dump(exclude_unset=True).items()}
             defaults: dict[str, Any] = {
                 **graph,

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
-from daskfs.graph.engine import resolve_engine
+from daskfs.graph.engine import DESCENTS, foreign_cost, resolve_engine
 from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.principal_components import plan_components
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, check_neighbors
+from daskfs.kernels.neighbors.metrics import LENGTHS, check_columns, is_own
 from daskfs.kernels.scaling import ends_with
-from daskfs.stages.cost import COMPILED, Cost, available_bytes
+from daskfs.stages.cost import COMPILED, Cost, Held, available_bytes
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 
@@ -58,7 +59,7 @@ def plan_all_lists(
             if given is not None:
                 continue
             check_neighbors(k or 1, shape.n_samples)
-            check_sparse(wanted, is_sparse=shape.is_sparse)
+            check_metric(wanted, searched_shape(shape, wanted))
             if wanted.n_components is not None and wanted.scaling not in projected:
                 stages += plan_components(shape, wanted)
                 projected.add(wanted.scaling)
@@ -82,19 +83,27 @@ def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
 
 def searches_cost(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> Cost:
     """Return the memory that the compiled searches of the lists over X keep in a process."""
-    available = available_bytes(memory_limit)
-    is_compiled = any(
-        resolve_engine(spec, searched_shape(shape, spec), available, k=k).engine != "exact"
-        for spec, k in lists.values()
-        if isinstance(spec, GraphSpec)
-    )
-    return (COMPILED,) if is_compiled else ()
+    held: list[Held] = []
+    for spec, k in ((spec, k) for spec, k in lists.values() if isinstance(spec, GraphSpec)):
+        searched = searched_shape(shape, spec)
+        resolved = resolve_engine(spec, searched, available_bytes(memory_limit), k=k)
+        held += [*((COMPILED,) if resolved.engine != "exact" else ()), *foreign_cost(resolved, searched)]
+    return tuple(dict.fromkeys(held))
 
 
-def check_sparse(spec: GraphSpec, *, is_sparse: bool) -> None:
-    """Raise :class:`InputError` for cosine distances of z-scored sparse rows: centering would make them dense."""
-    if is_sparse and spec.metric == "cosine" and ends_with(spec.read_scaling, "zscore"):
-        msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
+def check_metric(spec: GraphSpec, shape: Shape) -> None:
+    """Raise :class:`InputError` for a metric that does not serve rows of a shape, or an engine that lacks it.
+
+    Z-scored sparse rows are not centered, which would make them dense: only metrics that do not show it serve them.
+    """
+    is_shifted = spec.metric.partition("(")[0] in (*LENGTHS, "manhattan", "chebyshev", "minkowski")
+    if shape.is_sparse and not is_shifted and ends_with(spec.read_scaling, "zscore"):
+        msg = f"metric '{spec.metric}' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
+        raise InputError(msg)
+    check_columns(spec.metric, shape.n_features, is_sparse=shape.is_sparse)
+    if spec.engine in ("cells", "descent") and not is_own(spec.metric, is_sparse=shape.is_sparse):
+        rows = ("sparse " * shape.is_sparse) + f"rows by metric '{spec.metric}'"
+        msg = f"engine '{spec.engine}' does not compare {rows}: set engine to auto, exact or pynndescent."
         raise InputError(msg)
 
 
@@ -115,11 +124,11 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
         spec = wanted.base if isinstance(wanted, MixedGraph) else wanted
         if not isinstance(spec, GraphSpec):
             continue
-        if spec.metric == "cosine":
+        if spec.metric != "euclidean":
             msg = (
-                "graph.metric is cosine, and under data.missing: pairwise distances are Euclidean, over the features "
-                "that both rows have: set graph.metric: euclidean, with transform.graph: unit where the lengths of "
-                f"rows should not count, {remedy}."
+                f"graph.metric is {spec.metric}, and under data.missing: pairwise distances are Euclidean, over the "
+                "features that both rows have: set graph.metric: euclidean, with transform.graph: unit where the "
+                f"lengths of rows should not count, {remedy}."
             )
             raise JobError(msg)
         if spec.n_components is not None:
@@ -128,9 +137,9 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
                 "data.missing: pairwise leaves some missing: set data.missing: mean, or leave 'pca' out."
             )
             raise JobError(msg)
-        if spec.engine == "descent":
+        if spec.engine in DESCENTS:
             msg = (
-                "graph.engine is descent, which finds few of the neighbors where data.missing is pairwise: set "
+                f"graph.engine is {spec.engine}, which finds few of the neighbors where data.missing is pairwise: set "
                 f"graph.engine: auto, exact or cells, {remedy}."
             )
             raise JobError(msg)

@@ -54,7 +54,7 @@ from daskfs.store.tiles import Tiles
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 
-LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "zarr")
+LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "pynndescent", "zarr")
 CURVE_POINTS = 1500
 PVALUE_BINS = 20
 LEVEL = 0.05

@@ -56,6 +56,7 @@ from daskfs.report.values import (
 BETTER_SEARCH = {
     "cells": "raise graph.recall, or compare rows in principal components (transform: {graph: zscore+pca=50})",
     "descent": "raise graph.n_neighbors",
+    "pynndescent": "raise graph.n_neighbors",
 }
 """Remedy for a low recall, by engine."""
 

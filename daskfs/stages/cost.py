@@ -76,6 +76,7 @@ PROCESS = Fixed(
 )
 PROCESS_BYTES = PROCESS.nbytes
 COMPILED = Fixed("numba and the compiled passes", 112 * MiB)
+FOREIGN = Fixed("pynndescent, and what it compiles", 320 * MiB)
 
 
 def grown(process: Cost, *permanent: Held) -> Cost:

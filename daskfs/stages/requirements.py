@@ -18,7 +18,7 @@ from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Stage
 from daskfs.version import installed_version
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pynndescent")
 """Packages whose version can change a result."""
 
 

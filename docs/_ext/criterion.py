@@ -11,12 +11,14 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from daskfs.criteria.laplacian import GraphChoice, NeighborParameters
+from daskfs.criteria.laplacian import GraphChoice, MetricFields, NeighborParameters
 from daskfs.criteria.registry import Criterion, criterion_named
 
 GOOD = {"ascending": "small", "descending": "large"}
 SCALINGS = {"graph_scaling": "transform.graph", "score_scaling": "transform.score"}
 """Parameters that a key of a job sets for all methods."""
+KINDS = {"metric": "a [metric](../guide/metrics.md)", "metric_kwds": "a mapping: arguments of the metric, `null`"}
+"""Values of parameters that their schema does not tell in a few words."""
 N_CHOICES = 12
 """Maximum number of values to list; scalings have more."""
 
@@ -79,9 +81,9 @@ def _parameters(name: str) -> list[str]:
     kind = criterion_named(name).parameters
     names = kind.public_fields()
     properties = kind.model_json_schema()["properties"]
-    rows = (f"| `{key}` | `{_shown(kind, key)}` | {_values(properties[key])} |" for key in names)
+    rows = (f"| `{key}` | `{_shown(kind, key)}` | {KINDS.get(key) or _values(properties[key])} |" for key in names)
     table = ["| parameter | default | values |", "| --- | --- | --- |", *rows]
-    shared = [*(GraphChoice.model_fields if issubclass(kind, NeighborParameters) else ())]
+    shared = GraphChoice.model_fields if issubclass(kind, NeighborParameters) else MetricFields.model_fields
     keys = [f"`graph.{key}`" for key in shared if key in names]
     keys += [f"`{key}`" for parameter, key in SCALINGS.items() if parameter in names]
     keys += ["`significance`"] if "significance" in names else []

@@ -19,7 +19,7 @@ from daskfs.cli import EPILOG
 from daskfs.errors import ExitCode
 from daskfs.job.schema import json_schema
 
-LINKED = {"methods": "[methods](../methods/index.md)"}
+LINKED = {"methods": "[methods](../methods/index.md)", "metric": "a [metric](../guide/metrics.md)"}
 CODES = {
     ExitCode.DONE: "Done, or nothing was left to do.",
     ExitCode.FAILED: "Failed for another reason, such as a full disk or an error in a unit.",
@@ -55,7 +55,7 @@ def _rows(keys: Mapping[str, Any], required: list[str]) -> list[tuple[str, ...]]
     return [
         (
             f"`{key}`",
-            _kind(entry),
+            LINKED.get(key, _kind(entry)),
             "required" if key in required else f"`{json.dumps(entry.get('default'))}`",
             entry.get("description", ""),
         )

@@ -137,7 +137,7 @@ class TestNeighbors:
         [
             {"n_neighbors": 0},
             {"n_neighbors": 2.5},
-            {"metric": "manhattan"},
+            {"metric": "manhatten"},
             {"weights": "gauss"},
             {"t": 0},
             {"t": -1.0},

@@ -154,7 +154,7 @@ def test_rows_whose_lists_may_miss_some_are_told(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------- job files
 def test_settings_of_the_graph_over_x_are_not_those_of_the_target(tmp_path: Path, done: Path) -> None:
-    graph = {"n_neighbors": 3, "t": "mean", "weights": "binary", "metric": "cosine", "self_loops": True}
+    graph = {"n_neighbors": 3, "t": "mean", "weights": "binary", "self_loops": True}
     assert run(tmp_path, target(), REGRESSION, graph=graph).code == 0
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == (done / "run" / "ranking.csv").read_bytes()
 

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 BY_CELLS = {"graph": {"engine": "cells", "n_neighbors": 10}}
 BY_DESCENT = {"graph": {"engine": "descent", "n_neighbors": 10}}
+BY_PYNNDESCENT = {"graph": {"engine": "pynndescent", "metric": "manhattan", "n_neighbors": 10}}
 ONLY_LAPLACIAN = ("LaplacianScore",)
 TALL = "synthetic:mixture?n_samples={}&n_features=32&n_classes=4&n_informative=8&seed=1"
 WIDE = "synthetic:lowrank?n_samples=12000&n_features=2000&rank=10&seed=1"
@@ -34,6 +35,9 @@ SEARCHES = {
     "sparse by cells": Case(SPARSE, ONLY_LAPLACIAN, BY_CELLS),
     "tall by descent": Case(TALL.format(60_000), ONLY_LAPLACIAN, BY_DESCENT),
     "sparse by descent": Case(SPARSE, ONLY_LAPLACIAN, BY_DESCENT),
+    "tall by pynndescent": Case(TALL.format(60_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
+    "wide by pynndescent": Case(WIDE, ONLY_LAPLACIAN, BY_PYNNDESCENT),
+    "sparse by pynndescent": Case(SPARSE, ONLY_LAPLACIAN, BY_PYNNDESCENT),
     # compared in few components whatever happens
     "very wide": Case(
         "synthetic:lowrank?n_samples=4096&n_features=16000&rank=10&seed=1",

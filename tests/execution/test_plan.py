@@ -22,7 +22,7 @@ from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.plan import plan_edges, plan_graph, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
 from daskfs.job.job import make_job
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.ranking.plan import plan_redundancy
 from daskfs.runs.plan import plan_run

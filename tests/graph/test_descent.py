@@ -16,7 +16,8 @@ from daskfs.graph.projection import Space, fitted_space
 from daskfs.kernels.neighbors.descent_lists import descent_lists
 from daskfs.kernels.neighbors.descent_search import descent_neighbors
 from daskfs.kernels.neighbors.exact import exact_neighbors
-from daskfs.kernels.neighbors.rows import Metric, measured_squares, metric_distances, metric_rows, prepare_rows
+from daskfs.kernels.neighbors.metrics import Metric
+from daskfs.kernels.neighbors.rows import measured_squares, metric_distances, metric_rows, prepare_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -145,7 +146,7 @@ def test_lists_are_full_and_true(n: int, m: int, n_values: int, k: int, metric: 
     assert (np.diff(distances, axis=1) >= -1e-9 * distances[:, 1:]).all()  # but for ties
     rows = metric_rows(X, metric)
     squares = measured_squares(rows, np.repeat(np.arange(n), n_found), rows, indices.ravel())
-    np.testing.assert_allclose(metric_distances(squares, metric).reshape(n, n_found), distances)
+    np.testing.assert_allclose(metric_distances(squares, rows).reshape(n, n_found), distances)
 
 
 @pytest.mark.parametrize("rest", [0.0, 0.5])

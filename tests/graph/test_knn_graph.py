@@ -19,7 +19,7 @@ from daskfs.execution import submission
 from daskfs.graph import partition, partitioned_search
 from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.graph.spec import Engine
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan import inline
 from daskfs.stages.units import run_unit
@@ -120,9 +120,20 @@ class TestKnnGraph:
         [
             ({"n_neighbors": 60}, r"n_neighbors is 60, and X has n_samples=60"),
             ({"n_neighbors": 0}, r"n_neighbors must be at least 1; got 0"),
-            ({"metric": "manhattan"}, r"metric must be one of 'euclidean', 'cosine'; got 'manhattan'"),
+            ({"metric": "manhatten"}, r"metric must be one of .*'manhattan', .*; got 'manhatten'"),
+            ({"metric": "bit_jaccard"}, "'bit_jaccard' compares packed bits: .* metric 'jaccard'"),
+            ({"metric": "mahalanobis"}, "metric 'mahalanobis' needs metric_kwds with vinv"),
+            (
+                {"metric": "minkowski", "metric_kwds": {"q": 3}},
+                "metric_kwds: metric 'minkowski' has no q; its arguments: p",
+            ),
+            ({"metric": "minkowski(p=3"}, r"metric 'minkowski\(p=3' has no arguments that can be read"),
+            ({"metric": "minkowski", "metric_kwds": {"p": np.inf}}, "arguments of a metric are finite numbers"),
+            ({"metric": "haversine"}, "'haversine' compares latitude and longitude, in radians, and X has 5 columns"),
+            ({"metric": "seuclidean", "metric_kwds": {"sigma": [1.0]}}, r"'sigma' of shape \(1,\), and X of 5 columns"),
+            ({"metric": "manhattan", "engine": "cells"}, "engine 'cells' does not compare rows by metric 'manhattan'"),
             ({"graph_scaling": "minmax"}, "graph_scaling 'minmax': unknown step 'minmax'"),
-            ({"engine": "faiss"}, r"engine must be one of 'auto', 'exact', 'cells', 'descent'; got 'faiss'"),
+            ({"engine": "faiss"}, r"engine must be one of 'auto', .*, 'pynndescent'; got 'faiss'"),
             ({"recall": 0.5}, r"recall must be above 0\.5 and below 1; got 0\.5"),
             ({"recall": 1.0}, r"recall must be above 0\.5 and below 1; got 1\.0"),
             ({"recall": np.nan}, r"recall must be above 0\.5 and below 1; got nan"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskfs.graph import projection as space_module
 from daskfs.graph.projection import FORCED_FEATURES, Space, fitted_space
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS
-from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.metrics import Metric
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

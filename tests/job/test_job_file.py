@@ -477,7 +477,7 @@ def test_schema_takes_what_the_loader_takes(blocks: dict[str, Any]) -> None:
     [
         {"graphs": {}},
         {"graph": {"n_neighbour": 3}},
-        {"graph": {"metric": "euclid"}},
+        {"graph": {"engine": "faiss"}},
         {"graph": {"precomputed": 5}},
         {"data": {}},
         {"methods": []},

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from daskfs.kernels.neighbors import cell_search
 from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
-from daskfs.kernels.neighbors.rows import Metric, metric_distances, metric_rows, squared_distances
+from daskfs.kernels.neighbors.metrics import Metric
+from daskfs.kernels.neighbors.rows import metric_distances, metric_rows, squared_distances
 from tests.cases import each
 from tests.kernels.test_neighbors import AWKWARD
 from tests.reference.graph import lists_among, meeting_rows
@@ -73,7 +74,7 @@ def assert_sound(X: FloatArray, found: Lists, meets: NDArray[np.bool_], metric: 
         assert np.unique(listed).size == listed.size, f"row {number} lists one twice: {listed}"
     row, place = np.nonzero(indices >= 0)
     rows = metric_rows(X, metric)
-    expected = metric_distances(squared_distances(rows, row, rows, indices[row, place]), metric)
+    expected = metric_distances(squared_distances(rows, row, rows, indices[row, place]), rows)
     np.testing.assert_allclose(distances[row, place], expected, rtol=1e-12, atol=1e-15 if metric == "cosine" else 0)
     assert np.isinf(distances[indices < 0]).all()
     with np.errstate(invalid="ignore"):  # inf - inf where nothing is listed

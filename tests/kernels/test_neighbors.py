@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
 
 from daskfs.kernels.neighbors.exact import MAX_TIES, exact_neighbors, order_with_ties
-from daskfs.kernels.neighbors.rows import Metric, prepare_rows
+from daskfs.kernels.neighbors.metrics import Metric
+from daskfs.kernels.neighbors.rows import prepare_rows
 from tests.cases import each
 from tests.reference.graph import TIE_TOLERANCE, knn_lists
 

@@ -105,7 +105,10 @@ class TestUnknownNames:
             ({"t": -1}, r"parameter 't.*\(got -1\)"),
             ({"t": 0}, r"parameter 't.*\(got 0\)"),
             ({"t": "mode"}, r"parameter 't.*\(got 'mode'\)"),
-            ({"metric": "manhattan"}, r"parameter 'metric'.*'euclidean' or 'cosine'.*\(got 'manhattan'\)"),
+            (
+                {"metric": "manhatten"},
+                r"parameter 'metric': metric must be one of .*'manhattan', .*\(got 'manhatten'\)",
+            ),
             ({"weights": "gauss"}, r"parameter 'weights'.*'heat'.*\(got 'gauss'\)"),
             ({"graph_scaling": "minmax"}, r"parameter 'graph_scaling'.*'zscore'"),
             ({"score_scaling": "minmax"}, r"parameter 'score_scaling'.*'zscore'"),

@@ -173,7 +173,7 @@ class TestIntegerTypes:
         F = np.random.default_rng(4).integers(0, high, size=(200, 6)).astype(dtype)
         for metric, scaling in itertools.product(("euclidean", "cosine"), ("zscore", "unit", "log1p")):
             with case(metric, scaling):
-                estimator = LaplacianScore(metric=metric, graph_scaling=scaling)  # type: ignore[arg-type]
+                estimator = LaplacianScore(metric=metric, graph_scaling=scaling)
                 expected = estimator.fit(F.astype(np.float64)).scores_
                 np.testing.assert_allclose(estimator.fit(F).scores_, expected, rtol=1e-10)
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Weight = Callable[[float], float]
-Metric = Literal["euclidean", "cosine"]
+Metric = str
 Statistic = Literal["mean", "median"]
 
 TIE_TOLERANCE = 1e-12

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from daskfs.criteria.laplacian import GraphParameters, laplacian_fields
 from daskfs.criteria.registry import Criterion
@@ -26,6 +26,13 @@ class SSelectParameters(GraphParameters):
     n_neighbors: PositiveInt = 10
     trade_off: TradeOff | Literal["auto"] = 0.1
     n_cut_features: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _cuts_by_lengths_or_cosines(self) -> SSelectParameters:
+        if self.trade_off == "auto" and self.metric not in ("euclidean", "cosine"):
+            msg = f"trade_off 'auto' cuts rows by Euclidean distances or cosines, not by '{self.metric}': give a number"
+            raise ValueError(msg)
+        return self
 
 
 def _statistics(parameters: SSelectParameters) -> tuple[NeedGraphForms, NeedSignTable]:

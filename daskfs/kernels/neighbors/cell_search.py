@@ -7,8 +7,8 @@ import numpy as np
 from daskfs.kernels.blocks import Block
 from daskfs.kernels.neighbors.distance_bounds import tile_bounds, tile_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors, order_with_ties
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.neighbors.rows import (
-    Metric,
     Rows,
     measured_squares,
     metric_distances,
@@ -207,7 +207,7 @@ def nearest_measured(rows: Rows, names: np.ndarray, k: int) -> tuple[np.ndarray,
         order = order_with_ties(squares, found)[:, :k]
         squares = np.take_along_axis(squares, order, axis=1)
         n_found = order.shape[1]
-        distances[block, :n_found] = metric_distances(squares, rows.metric)
+        distances[block, :n_found] = metric_distances(squares, rows)
         indices[block, :n_found] = np.where(np.isfinite(squares), np.take_along_axis(found, order, axis=1), -1)
     return indices, distances
 

@@ -20,6 +20,7 @@ from scipy.special import gammaln
 
 from daskfs.kernels.blocks import Block
 from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.kernels.statistics.moments import row_blocks
 
@@ -145,13 +146,14 @@ class Sample:
     n_samples
         Number of rows that the sample represents.
     measured
-        The rows for measuring distances, shape (n_rows, n_columns), if they differ from `rows`, in which missing
-        values are imputed.
+        The rows for measuring distances by `metric`, shape (n_rows, n_columns), if these differ from the Euclidean
+        distances of `rows`, in which missing values are imputed.
     """
 
     rows: np.ndarray
     n_samples: int
     measured: Block | None = None
+    metric: Metric = "euclidean"
 
 
 def one_cell(sample: Sample) -> Cells:
@@ -340,7 +342,7 @@ def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarr
     rows, measured = sample.rows, sample.measured
     share = len(rows) / sample.n_samples
     width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(rows) - 1)
-    found, distances = _nearest_of_sample(rows if measured is None else measured, asked, width)
+    found, distances = _nearest_of_sample(rows if measured is None else measured, asked, width, sample.metric)
     found = np.where(found < 0, asked[:, None], found)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
@@ -361,13 +363,13 @@ def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarr
     return pairs, found, dimension
 
 
-def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int, metric: Metric) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest rows of a sample, preparing one part of it at a time."""
     names, lengths = [], []
     n_rows = int(sample.shape[0])
     for part in row_blocks(n_rows, max(width + 1, -(-n_rows // SAMPLE_PARTS))):
-        base = prepare_rows(sample[part], "euclidean")
-        queries = prepare_rows(sample[asked], "euclidean", like=base)
+        base = prepare_rows(sample[part], metric)
+        queries = prepare_rows(sample[asked], metric, like=base)
         found, distances = exact_neighbors(queries, asked, base, part.start, width)
         names.append(found)
         lengths.append(distances)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.neighbors.rows import Rows, operand_of, shift_rows
+from daskfs.kernels.neighbors.rows import Rows, operand_of, shift_rows, squared_distances
 from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
 
 TILE_BYTES = 2**25
@@ -32,8 +32,8 @@ SHARED_STEPS = 16
 PART_ELEMENTS = 2**19
 """Pairs of incomplete rows that are bounded at a time: few enough for their arrays to stay in cache."""
 PART_ROWS = (64, 4096)
-TIED = 1 + 2.0**-39
-"""Squared distances that are larger by this factor are no longer tied."""
+TIED = 2.0**-39
+"""Squared distances that are larger by this share are no longer tied."""
 
 
 def tile_rows(queries: Rows, base: Rows) -> int:
@@ -56,9 +56,9 @@ def float32_serves(queries: Rows, base: Rows) -> bool:
     """Return whether the first product may be in float32.
 
     It may for dense rows whose squares are far from overflow and from subnormal numbers, and for incomplete dense rows,
-    whose bounds cover what each pair loses.
+    whose bounds cover what each pair loses, but not where pynndescent's function computes the distances.
     """
-    if is_sparse(base.values):
+    if is_sparse(base.values) or not base.is_own:
         return False
     return queries.has_missing or base.has_missing or (_keeps_digits(queries) and _keeps_digits(base))
 
@@ -90,13 +90,24 @@ def wide_rows(queries: Rows, base: Rows) -> int:
 
 
 def wide_bounds(queries: Rows, base: Rows) -> Products | IncompleteProducts:
-    """Return bounds from products in float64."""
+    """Return bounds from products in float64, or the distances themselves if pynndescent's function computes them."""
+    if not base.is_own:
+        lengths = all_distances(queries, base)
+        return IncompleteProducts(lengths, lengths)
     if queries.has_missing or base.has_missing:
         if is_sparse(base.values):
             return _sparse_incomplete(queries.operand, base.operand)
         return _dense_incomplete(queries, base, np.empty((2, queries.n_rows, base.n_rows)))
     products, squares = _wide_products(queries, base)
     return Products(products, squares, base.squares, _precision(products.dtype, int(base.values.shape[1])))
+
+
+def all_distances(queries: Rows, base: Rows) -> np.ndarray:
+    """Return :func:`squared_distances` of all pairs, shape (n_queries, n_base), float64."""
+    lengths, every = np.empty((queries.n_rows, base.n_rows)), np.arange(base.n_rows)
+    for row in range(queries.n_rows):
+        lengths[row] = squared_distances(queries, np.broadcast_to(row, every.shape), base, every)
+    return lengths
 
 
 def tile_bounds(queries: Rows, base: Rows) -> Products | IncompleteProducts:
@@ -158,7 +169,8 @@ class IncompleteProducts:
         """Return a mask of base rows that may be among the k nearest others, or tie with them."""
         own_rows = _own_rows(own, self.upper.shape[1])
         self.lower[own_rows, own[own_rows]] = self.upper[own_rows, own[own_rows]] = np.inf
-        return self._below(_kth_smallest(self.upper, k) * TIED)[:, None] >= self.lower
+        kth = _kth_smallest(self.upper, k)
+        return self._below(kth + np.abs(kth) * TIED)[:, None] >= self.lower
 
     def _below(self, reach: np.ndarray) -> np.ndarray:
         """Return the reach in the dtype of the bounds, rounded up but finite: it includes no infinite distance."""

@@ -25,6 +25,7 @@ from daskfs.kernels.neighbors.distance_bounds import (
     wide_bounds,
     wide_rows,
 )
+from daskfs.kernels.neighbors.metrics import ANGLES
 from daskfs.kernels.neighbors.rows import UNIT_ROW_NOISE, Rows, measured_squares, metric_distances, squared_distances
 
 TIE_BITS = 40
@@ -42,7 +43,7 @@ def order_with_ties(squares: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """
     order = np.argsort(squares, axis=1, kind="stable")
     lengths, names = np.take_along_axis(squares, order, axis=1), np.take_along_axis(candidates, order, axis=1)
-    tied = (lengths[:, 1:] <= lengths[:, :-1] * (1 + 2.0**-TIE_BITS)) & np.isfinite(lengths[:, 1:])
+    tied = (lengths[:, 1:] <= lengths[:, :-1] + np.abs(lengths[:, :-1]) * 2.0**-TIE_BITS) & np.isfinite(lengths[:, 1:])
     wrong = np.flatnonzero((tied & (names[:, 1:] < names[:, :-1])).any(axis=1))
     if wrong.size:
         group = np.zeros((wrong.size, squares.shape[1]), dtype=np.int64)
@@ -106,7 +107,7 @@ def _tile_neighbors(
     lengths[query, place], names[query, place] = squares, candidate + base_start
     best = order_with_ties(lengths, names)[:, :k_found]
     indices[:, :k_found] = np.take_along_axis(names, best, axis=1)
-    distances[:, :k_found] = metric_distances(np.take_along_axis(lengths, best, axis=1), base.metric)
+    distances[:, :k_found] = metric_distances(np.take_along_axis(lengths, best, axis=1), base)
     return indices, distances
 
 
@@ -176,7 +177,7 @@ def _thinned(
 
 def _measured(queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return candidates and their squared distances, up to the first chunk that completes k at distance 0."""
-    zero = UNIT_ROW_NOISE if base.metric == "cosine" else 0.0
+    zero = UNIT_ROW_NOISE if base.metric in ANGLES else 0.0
     squares = np.empty(0)
     while squares.size < found.size and np.count_nonzero(squares <= zero) < k:
         part = found[squares.size : squares.size + 4 * MAX_TIES]

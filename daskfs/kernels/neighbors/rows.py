@@ -6,19 +6,29 @@ columns, as in scikit-learn's ``nan_euclidean_distances``. Rows that share no co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.stats import rankdata
 
+from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.missing import has_missing
+from daskfs.kernels.neighbors.metrics import (
+    ANGLES,
+    CENTERED,
+    DISTRIBUTIONS,
+    LENGTHS,
+    Metric,
+    is_own,
+    pair_lengths,
+    split_metric,
+)
 from daskfs.kernels.scaling import inverse_or_zero, row_norms, squared_lengths
 from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
-
-Metric = Literal["euclidean", "cosine"]
-METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
 
 PAIR_ELEMENTS = 2**16
 """Values of one block of measured pairs: small enough for its buffers to stay in cache."""
@@ -26,6 +36,15 @@ SPARSE_PAIR_VALUES = 2**18
 """The same for sparse rows: large enough to outweigh the SciPy calls of each block."""
 UNIT_ROW_NOISE = 1e-28
 """Squared distances of unit rows below this are rounding errors of the division by their norms."""
+DISTANCES: dict[Metric, Callable[[np.ndarray], np.ndarray]] = {
+    "euclidean": np.sqrt,
+    "sqeuclidean": np.positive,
+    **dict.fromkeys(("cosine", *CENTERED), lambda squares: squares / 2),
+    **dict.fromkeys(("dot", "direct_cosine"), lambda squares: np.minimum(squares / 2, 1)),
+    "true_angular": lambda squares: np.arccos(np.maximum(1 - squares / 2, -1)) / np.pi,
+    "hellinger": lambda squares: np.sqrt(squares / 2),
+}
+"""Distances by a metric, from finite squared Euclidean distances of its rows."""
 SMALLEST_SPREAD = 1e-150
 """Smallest spread that scales by its inverse: squares of this inverse are finite, and squares of smaller values are 0.
 """
@@ -38,17 +57,17 @@ class Rows:
     Attributes
     ----------
     values
-        Rows in the space of the metric, shape (n_rows, n_columns): divided by their norm under cosine.
+        Rows in the space of the metric, shape (n_rows, n_columns), see :func:`as_metric_rows`.
     operand
         Factor of the matrix product. Dense rows: float32, (n_rows, n_columns + 2), with `squares` and 1 as last
-        columns; under "euclidean" shifted by `center` and multiplied by `scale`, so that the product neither overflows
-        nor loses digits to a common offset. With missing values: (n_rows, n_columns), NaN included.
+        columns; under a metric of lengths shifted by `center` and multiplied by `scale`, so that the product neither
+        overflows nor loses digits to a common offset. With missing values: (n_rows, n_columns), NaN included.
     squares
         Squared norms of the operand, shape (n_rows,), float64. Empty with missing values: each pair of rows has its
-        own.
+        own. Under pynndescent's functions both are not used.
     is_zero
-        True for all-zero rows under cosine, shape (n_rows,), bool. Such a row has square 1: it is orthogonal to every
-        row, itself included, as in scikit-learn.
+        True for rows without a direction under a metric of angles, shape (n_rows,), bool. Such a row has square 1: it
+        is orthogonal to every row, itself included, as in scikit-learn.
     """
 
     values: Block
@@ -65,6 +84,11 @@ class Rows:
         """Number of rows."""
         return int(self.values.shape[0])
 
+    @property
+    def is_own(self) -> bool:
+        """Whether distances follow from Euclidean distances; else pynndescent's function computes them."""
+        return is_own(self.metric, is_sparse=is_sparse(self.values))
+
     def part(self, rows: slice | np.ndarray) -> Rows:
         """Return some of the rows, sharing memory where they are dense."""
         is_zero = None if self.is_zero is None else self.is_zero[rows]
@@ -73,9 +97,31 @@ class Rows:
 
 
 def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
-    """Return X in the space of the metric and, under cosine, the mask of all-zero rows, shape (n_rows,), bool."""
-    if metric == "euclidean":
+    """Return the rows that a metric compares, and the mask of those without a direction, shape (n_rows,), bool.
+
+    Under metrics of lengths these are X, and the mask is None. Under metrics of angles they are unit rows: of X, of
+    square roots (hellinger), or of centered rows (correlation) or ranks (spearmanr). Other metrics compare X as floats.
+    """
+    if split_metric(metric)[0] in DISTRIBUTIONS and X.min() < 0:
+        msg = f"metric '{metric}' compares distributions, and a row has the value {X.min():.6g}."
+        raise InputError(msg)
+    if metric in LENGTHS:
         return X, None
+    if not is_own(metric, is_sparse=is_sparse(X)):
+        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        if not is_sparse(X):
+            return np.ascontiguousarray(X, dtype), None
+        X = X.astype(dtype)  # a copy, of which pynndescent needs sorted columns and no zeros
+        X.sort_indices()
+        X.eliminate_zeros()
+        return X, None
+    if metric == "hellinger":
+        X = X.astype(np.float64).sqrt() if is_sparse(X) else np.sqrt(X, dtype=np.float64)
+    elif metric in CENTERED:
+        X = rankdata(X, axis=1) if metric == "spearmanr" else X
+        is_constant = X.min(axis=1) == X.max(axis=1)  # whose mean may be rounded
+        X = X - X.mean(axis=1, keepdims=True, dtype=np.float64)
+        X[is_constant] = 0.0
     norms = row_norms(X)
     inverse = inverse_or_zero(norms)
     unit = sp.csr_matrix(sp.diags_array(inverse) @ X) if is_sparse(X) else X * inverse[:, None]
@@ -91,13 +137,16 @@ def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
         Dense (n_rows, n_columns) array of any real dtype, or CSR matrix; finite, or with NaN for missing values under
         "euclidean".
     metric
-        "euclidean" or "cosine".
+        Checked metric.
     like
         Rows that these will be compared with; they define the shift and scale of the operand.
     """
     if has_missing(X):
         assert metric == "euclidean"
         return _incomplete_rows(X, like)
+    if not is_own(metric, is_sparse=is_sparse(X)):
+        rows = metric_rows(X, metric)
+        return replace(rows, operand=rows.values, squares=np.zeros(rows.n_rows))
     values, is_zero = as_metric_rows(X, metric)
     center, scale = None, 1.0
     if is_sparse(values):
@@ -106,7 +155,7 @@ def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
     else:
         if like is not None:
             center, scale = like.center, like.scale
-        elif metric == "euclidean":
+        elif metric in LENGTHS:
             center = values.mean(axis=0, dtype=np.float64)
             scale = _operand_scale(column_spread(values, center))
         operand, squares = operand_of(values, center, scale, np.float32)
@@ -206,9 +255,17 @@ def squared_distances(
     """Return the squared Euclidean distances of pairs ``a[a_index]``, ``b[b_index]``, shape (n_pairs,), float64.
 
     They are computed from differences of the metric's rows; under cosine half of it is 1 - cos. Infinite for rows that
-    share no column. With `compiles`, complete dense rows are compared by a compiled loop.
+    share no column. With `compiles`, complete dense rows are compared by a compiled loop. If pynndescent's function
+    computes the distances, they are these themselves.
     """
     result = np.empty(a_index.shape[0])
+    if not b.is_own:
+        sparse = is_sparse(b.values)
+        measure = pair_lengths(b.metric, b.values.shape[1], is_sparse=sparse)
+        both: tuple[Any, Any] = a.values, b.values
+        tail, head = ((part.indptr, part.indices, part.data) if sparse else part for part in both)
+        measure(tail, a_index, head, b_index, result)
+        return np.where(np.isnan(result), np.inf, result)
     may_miss = a.has_missing or b.has_missing
     if is_sparse(a.values) and is_sparse(b.values):
         values = max(a.values.nnz // max(a.n_rows, 1), b.values.nnz // max(b.n_rows, 1), 1)
@@ -267,11 +324,13 @@ def measured_squares(
 ) -> np.ndarray:
     """Return :func:`squared_distances`, with exactly 0 for unit rows that point the same way."""
     squares = squared_distances(a, a_index, b, b_index, compiles=compiles)
-    if b.metric == "cosine":
+    if b.metric in ANGLES and b.is_own:
         squares[squares < UNIT_ROW_NOISE] = 0.0
     return squares
 
 
-def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
-    """Convert squared Euclidean distances of the metric's rows to distances, float64: their root, or 1 - cos."""
-    return squares / 2 if metric == "cosine" else np.sqrt(squares)
+def metric_distances(squares: np.ndarray, rows: Rows) -> np.ndarray:
+    """Convert what :func:`measured_squares` returns to distances of the metric, float64."""
+    if not rows.is_own:
+        return squares
+    return np.where(np.isfinite(squares), DISTANCES[rows.metric](squares), np.inf)
