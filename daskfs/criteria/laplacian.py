@@ -20,9 +20,9 @@ FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MetricFields(BaseModel):
-    """A metric, which has its arguments, from whichever of the fields, once it is checked."""
+    """A metric and its arguments; validation writes both into `metric`, as in "minkowski(p=3)"."""
 
-    metric_kwds: dict[str, Any] | None = Field(None, description="Arguments of it, such as {p: 3}.", exclude=True)
+    metric_kwds: dict[str, Any] | None = Field(None, description="Arguments of the metric: {p: 3}.", exclude=True)
     metric: str = Field("euclidean", description="Distance between rows, by pynndescent's name.", validate_default=True)
 
     @field_validator("metric")

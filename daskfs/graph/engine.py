@@ -192,7 +192,7 @@ def named_seconds(shape: Shape, n_pairs: int) -> float:
 
 
 def foreign_cost(spec: GraphSpec, shape: Shape) -> Cost:
-    """Return what a process holds once a search has used pynndescent; nothing for searches that do not."""
+    """Return the memory cost of pynndescent and its compiled functions; none for searches that do not use it."""
     is_foreign = spec.engine == "pynndescent" or not is_own(spec.metric, is_sparse=shape.is_sparse)
     return (FOREIGN,) if is_foreign else ()
 

@@ -61,6 +61,7 @@ class KNNGraph:
         """Return sizes, metric and recall."""
         scaling = f", graph_scaling={self.graph_scaling!r}" if self.graph_scaling else ""
         found = "exact" if self.recall is None else f"recall about {self.recall:.1%}"
+        found = "recall unknown" if self.recall is not None and np.isnan(self.recall) else found
         n_samples, n_neighbors = self.indices.shape
         return f"<KNNGraph of {n_samples} rows: {n_neighbors} neighbors, {self.metric}{scaling}, {found}>"
 

@@ -124,7 +124,8 @@ class NeighborLists:
         own neighbor, one at an infinite distance is missing, and the nearest are first.
         """
         n_samples = self.indices.shape[0]
-        indices, distances = np.asarray(self.indices[rows]), np.array(self.distances[rows], dtype=np.float64)
+        # unsigned numbers have no -1
+        indices, distances = self.indices[rows].astype(np.int64), self.distances[rows].astype(np.float64)
         count_bytes(read=indices.size * (self.indices.dtype.itemsize + self.distances.dtype.itemsize))
         missing = (indices == -1) | (indices == np.arange(rows.start, rows.stop)[:, None]) | (distances == np.inf)
         indices, distances[missing] = np.where(missing, -1, indices), np.inf

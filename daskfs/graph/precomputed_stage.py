@@ -236,7 +236,7 @@ def given_cost(graph: Graph, n_samples: int, k: int, process: Cost) -> Cost:
     """Return the memory cost of the unit: the files' buffers, and a batch of entries."""
     files = Objects("what reading a part of the files takes", 1, graph.held_bytes)
     if isinstance(graph, NeighborLists):
-        block = (largest_block(n_samples), max(k, 1))
+        block = (largest_block(n_samples), max(k, graph.indices.shape[1]))
         return (
             *process,
             files,

@@ -67,6 +67,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "missing distance": lambda: padded(with_selves(lists()), index=5),
     "missing both, shuffled": lambda: shuffled(padded(with_selves(lists()))),
     "int32, Fortran": lambda: tuple(np.asfortranarray(t.astype(f"{t.dtype.kind}8")) for t in with_selves(lists())),
+    "unsigned": lambda: (with_selves(lists())[0].astype(np.uint32), with_selves(lists())[1]),
     "NNDescent": lambda: NNDescent(with_selves(lists())),
     "NNDescent by an alias": lambda: NNDescent(with_selves(lists()), "l2"),
 }
@@ -85,7 +86,7 @@ class TestForms:
             np.testing.assert_array_equal(graph.indices, lists().indices[:, :k])
             np.testing.assert_array_equal(graph.distances, lists().distances[:, :k])
             np.testing.assert_array_equal(LaplacianScore(n_neighbors=k, graph=graph).fit(X).scores_, expected)
-            assert repr(graph) == f"<KNNGraph of 60 rows: {k} neighbors, euclidean, recall about nan%>"
+            assert repr(graph) == f"<KNNGraph of 60 rows: {k} neighbors, euclidean, recall unknown>"
 
     @pytest.mark.parametrize("own", [False, True])
     def test_scikit_learn(self, own: bool) -> None:

@@ -11,6 +11,7 @@ from sklearn.metrics import pairwise_distances
 
 from daskfs import knn_graph
 from daskfs.errors import InputError
+from daskfs.graph import partition
 from daskfs.kernels.neighbors.metrics import checked_metric, split_metric
 
 N, M, K = 300, 8, 5
@@ -109,6 +110,21 @@ def test_lists_by_every_metric_and_both_engines() -> None:
                 graph = knn_graph(form(X), K, metric=metric, metric_kwds=KWDS.get(metric), engine=engine)
                 assert graph.metric.partition("(")[0] == metric
                 assert_nearest(graph, lengths)
+
+
+@pytest.mark.parametrize("engine", ["cells", "descent"])
+@pytest.mark.parametrize("metric", ["hellinger", "correlation", "spearmanr", "true_angular", "dot", "sqeuclidean"])
+def test_searches_of_daskfs_serve_related_metrics(metric: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several groups, and with a row without a direction."""
+    monkeypatch.setattr(partition, "GROUP_ROWS", 1000)
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.ones(10), 30)[rng.integers(0, 30, 4000)] + 0.02 * rng.random((4000, 10))
+    X[7] = 0
+    exact = knn_graph(X, K, metric=metric, engine="exact")
+    found = knn_graph(X, K, metric=metric, engine=engine)
+    assert (found.distances <= exact.distances[:, -1:] * (1 + 1e-9) + 1e-12).mean() >= 0.97
+    same = found.indices == exact.indices
+    np.testing.assert_allclose(found.distances[same], exact.distances[same], rtol=1e-9, atol=1e-12)
 
 
 def test_zeros_that_are_stored_do_not_count() -> None:

@@ -46,7 +46,7 @@ def cell_neighbors(
         Rows of the members, dense or CSR, (n_members, n_columns), by row number; under "euclidean" with NaN for missing
         values.
     metric
-        "euclidean" or "cosine".
+        Metric of lengths or angles (:mod:`daskfs.kernels.neighbors.metrics`).
     is_home
         True for members at home in the group; the others are visitors. Shape (n_members,), bool.
     starts, cell

@@ -59,8 +59,8 @@ def descent_neighbors(
     X
         Rows of the group, shape (n_rows, n_features), dense or CSR, in which the nearest candidates are measured.
     metric
-        "euclidean" or "cosine". Under cosine an all-zero row is at distance 1 from everything, and gets the rows of
-        the lowest numbers.
+        Metric of lengths or angles (:mod:`daskfs.kernels.neighbors.metrics`). Under angles a row without a direction
+        is at distance 1 from everything, and gets the rows of the lowest numbers.
     k
         Number of neighbors.
     sketch

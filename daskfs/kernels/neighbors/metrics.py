@@ -21,14 +21,8 @@ LENGTHS: tuple[Metric, ...] = ("euclidean", "sqeuclidean")
 CENTERED: tuple[Metric, ...] = ("correlation", "spearmanr")
 ANGLES: tuple[Metric, ...] = ("cosine", "dot", "direct_cosine", "true_angular", "hellinger", *CENTERED)
 """Metrics of unit rows: of the rows themselves, of square roots, and of centered rows or ranks."""
-DISTRIBUTIONS = (
-    "hellinger",
-    "kantorovich",
-    "wasserstein_1d",
-    "circular_kantorovich",
-    "sinkhorn",
-    "jensen_shannon",
-    "symmetric_kl",
+DISTRIBUTIONS = frozenset(
+    ["hellinger", "kantorovich", "wasserstein_1d", "circular_kantorovich", "sinkhorn", "jensen_shannon", "symmetric_kl"]
 )
 """Metrics of rows without negative values."""
 

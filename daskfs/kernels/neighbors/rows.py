@@ -102,7 +102,7 @@ def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
     Under metrics of lengths these are X, and the mask is None. Under metrics of angles they are unit rows: of X, of
     square roots (hellinger), or of centered rows (correlation) or ranks (spearmanr). Other metrics compare X as floats.
     """
-    if split_metric(metric)[0] in DISTRIBUTIONS and X.min() < 0:
+    if split_metric(metric)[0] in DISTRIBUTIONS and X.size and X.min() < 0:
         msg = f"metric '{metric}' compares distributions, and a row has the value {X.min():.6g}."
         raise InputError(msg)
     if metric in LENGTHS:
