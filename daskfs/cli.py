@@ -849,7 +849,11 @@ def main() -> None:
     gc.set_threshold(5_000)  # imports make many objects and few cycles: collecting took a tenth of a small run
     atexit.register(_finalize)
     end_process_when_stopped()
-    run_command_line()
+    try:
+        run_command_line()
+    finally:
+        # Zarr would wait .2 s for its thread of reads and writes, a daemon, and then print a traceback
+        atexit.unregister(getattr(sys.modules.get("zarr.core.sync"), "cleanup_resources", None))
 
 
 def _finalize() -> None:

@@ -61,6 +61,41 @@ def test_help_loads_nothing_heavy() -> None:
     assert imported.isdisjoint(HEAVY)
 
 
+def test_a_thread_of_zarr_that_does_not_end_is_no_error() -> None:
+    """On a busy machine it may not end in time."""
+    code = (
+        "import sys, threading, zarr.core.sync\n"
+        "from daskfs.cli import main\n"
+        "zarr.core.sync._get_loop().call_soon_threadsafe(threading.Event().wait)\n"
+        "sys.argv = ['daskfs', '--version']\n"
+        "main()\n"
+    )
+    done = finish(sys.executable, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_libraries_are_listed_while_another_thread_imports() -> None:
+    """Units of a worker do so at its start; threadpoolctl before 3.7 then hung the process."""
+    code = (
+        "import _ctypes, threading, sklearn.neighbors, threadpoolctl\n"
+        "from pathlib import Path\n"
+        "paths = [str(path) for path in Path(sklearn.neighbors.__file__).parent.glob('*.so')]\n"
+        "is_done = threading.Event()\n"
+        "def load():\n"
+        "    while not is_done.is_set():\n"
+        "        for path in paths:\n"
+        "            _ctypes.dlclose(_ctypes.dlopen(path, 2))\n"
+        "thread = threading.Thread(target=load)\n"
+        "thread.start()\n"
+        "found = [threadpoolctl.ThreadpoolController() for _ in range(50)]\n"
+        "is_done.set()\n"
+        "thread.join()\n"
+        "print(len(paths) > 3, len(found))\n"
+    )
+    done = finish(sys.executable, "-c", code)
+    assert (done.stdout, done.stderr) == ("True 50\n", "")
+
+
 def test_module_and_script_are_the_same_command(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("daskfs")
     gone = tmp_path / "gone.yaml"
