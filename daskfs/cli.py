@@ -267,6 +267,8 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
         )
     limit = result["memory_limit"]
     shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
+    if result["memory"]:
+        shown += f"; in all there are {result['memory']}"
     lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")
     lines.append(f"on disk: at most {result['bytes_at_once'] / MiB:.1f} MiB at a time, before compression")
     return [*lines, f"output: {result['output']}"]
@@ -853,7 +855,7 @@ def main() -> None:
         run_command_line()
     finally:
         # Zarr would wait .2 s for its thread of reads and writes, a daemon, and then print a traceback
-        atexit.unregister(getattr(sys.modules.get("zarr.core.sync"), "cleanup_resources", None))
+        atexit.unregister(getattr(sys.modules.get("zarr.core.sync"), "cleanup_resources", lambda: None))
 
 
 def _finalize() -> None:

@@ -96,10 +96,3 @@ class ClusterSettings:
             f"distributed.nanny.pre-spawn-environ.{k}": v for k, v in pinned_environment(self.cpu_target).items()
         }
         return {**DASK_SETTINGS, **environment, **({} if self.dashboard else NOTHING_SERVED), **self.dask}
-
-
-def machine_memory() -> int:
-    """Return the memory of this machine in bytes, within control-group limits."""
-    from distributed.system import memory_limit
-
-    return int(memory_limit())

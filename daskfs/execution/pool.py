@@ -18,10 +18,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ClusterSettings, machine_memory
+from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.placement import Places
 from daskfs.execution.signals import check_stopped
-from daskfs.stages.cost import Workers
+from daskfs.stages.cost import DRIVER, MiB, Workers
+from daskfs.stages.machine import machine_memory
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -217,15 +218,21 @@ def lost_scheduler(error: BaseException, since: datetime | None = None) -> str:
 def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers:
     """Return the workers that units are planned for.
 
-    Of existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
+    Of existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads. Local
+    ones share what the driver leaves of the machine's memory, if the job sets no limit.
     """
     if not settings.is_joined:
         count = max(settings.n_workers, 1)
-        return Workers(settings.memory_limit or machine_memory() // count, settings.threads, count)
+        if not settings.is_local and settings.workers != 0:
+            return Workers(settings.memory_limit, settings.threads, count)
+        machine, driver = machine_memory(), DRIVER.nbytes if settings.is_local else 0
+        limit = settings.memory_limit or max(MiB, machine.nbytes - driver) // count
+        return Workers(limit, settings.threads, count, machine, driver)
     workers = pool_of(settings, client).identities().values()
-    limits = [settings.memory_limit or 0, *(int(worker.get("memory_limit") or 0) for worker in workers)]
+    limits = tuple(limit for worker in workers if (limit := int(worker.get("memory_limit") or 0)) > 0)
     threads = max((int(worker.get("nthreads") or 1) for worker in workers), default=settings.threads)
-    return Workers(min((limit for limit in limits if limit > 0), default=None), threads, max(len(workers), 1))
+    smallest = min((*limits, *filter(None, [settings.memory_limit])), default=None)
+    return Workers(smallest, threads, max(len(workers), 1), smallest_of=limits)
 
 
 def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:

@@ -17,8 +17,6 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from dask.system import CPU_COUNT
-
 from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.errors import JobError
 from daskfs.evaluation.design import DESIGN_STAGE
@@ -35,6 +33,7 @@ from daskfs.job.storage import with_storage_access
 from daskfs.runs.pipeline import run_job
 from daskfs.runs.repair import error_context
 from daskfs.runs.status import PlannedRun, describe_plan, planned_run
+from daskfs.stages.machine import machine_cores
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.store.tiles import Shape
 from daskfs.tiles.ingest import COLUMNS_STAGE, LABELS_STAGE
@@ -169,7 +168,7 @@ def _rows_of_part(run: PlannedRun) -> int:
 
 def _here(settings: ClusterSettings) -> ClusterSettings:
     """Return the settings of workers on this machine, as many as it has cores for."""
-    n_workers = min(settings.n_workers, max(1, CPU_COUNT // settings.threads))
+    n_workers = min(settings.n_workers, max(1, machine_cores() // settings.threads))
     return ClusterSettings(n_workers, settings.threads, settings.memory_limit, dask=settings.dask)
 
 
@@ -193,7 +192,7 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
                 "data": job.data.model_copy(update={"max_samples": n_rows}),
                 "graph": job.graph.model_copy(update={"engine": _engine(run, job)}),
                 "evaluate": _evaluation(job, run, n_rows),
-                "cluster": ClusterBlock(workers=n_workers, memory_limit=run.limit),
+                "cluster": ClusterBlock(workers=n_workers, memory_limit=run.workers.memory_limit),
                 "output": OutputBlock(path=folder),
             }
         )

@@ -183,11 +183,13 @@ class _Run:
         self.damages.append(damage)
         self._keep(damage)
 
-    def _tell_of_silent(self, pool: Pool) -> None:
+    def _tell_of_workers(self, pool: Pool, planned: Workers) -> None:
         workers, silent = pool.heard()
+        warnings = [planned.warning]
         if silent:
             n_workers, named = len(workers) + len(silent), ", ".join(sorted(silent))
-            warning = f"{len(silent)} of {n_workers} workers do not answer, and get no units until they do: {named}"
+            warnings += [f"{len(silent)} of {n_workers} workers do not answer, and get no units until they do: {named}"]
+        for warning in filter(None, warnings):
             self.progress.message(f"{warning}.")
             self._keep(warning)
 
@@ -219,7 +221,7 @@ class _Run:
             # existing workers report their memory; new ones are only started for a job that passed all checks
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
             workers = granted_workers(settings, client)
-            self._tell_of_silent(pool_of(settings, client))
+            self._tell_of_workers(pool_of(settings, client), workers)
             tiles = self._prepared(workers, is_joined=settings.is_joined)
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:

@@ -28,6 +28,7 @@ from daskfs.runs.tiles import plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
+from daskfs.stages.cost import Workers
 from daskfs.stages.kind import kind_of
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, most_written
@@ -84,13 +85,13 @@ def describe_tiles(url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The plan of a job, with that of its tiles; `is_stored`: of a run that has begun; `limit`: bytes of a worker."""
+    """The plan of a job for some workers, with that of its tiles; `is_stored`: of a run that has begun."""
 
     settings: ClusterSettings
     store: Store
     tiles: TilePlan
     plan: Plan
-    limit: int | None
+    workers: Workers
     is_stored: bool
 
     @property
@@ -117,7 +118,7 @@ def planned_run(job: Job) -> PlannedRun:
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, workers, names)
     planned_at = None if stored else planner_for_memory(job, tiles, task, workers, names, is_cut=is_cut)
     check_memory((*tiles.stages, *plan.stages), workers, planned_at=planned_at, is_joined=settings.is_joined)
-    return PlannedRun(settings, store, tiles, plan, workers.memory_limit, stored is not None)
+    return PlannedRun(settings, store, tiles, plan, workers, stored is not None)
 
 
 @with_storage_access
@@ -139,7 +140,8 @@ def describe_plan(job: Job, run: PlannedRun) -> dict[str, Any]:
     return {
         "output": store.url,
         "shape": dataclasses.asdict(tiles.shape),
-        "memory_limit": run.limit,
+        "memory_limit": run.workers.memory_limit,
+        "memory": None if run.workers.machine is None else str(run.workers.machine),
         "peak_bytes": max(found["peak_bytes"] for found in [*rows, *(batches or {}).values()]),
         "bytes_read": sum(row["bytes_read"] for row in rows),
         "bytes_written": sum(row["bytes_written"] for row in rows),
@@ -148,7 +150,7 @@ def describe_plan(job: Job, run: PlannedRun) -> dict[str, Any]:
         "loops": _planned_loops(plan),
         "eliminations": _planned_eliminations(plan),
         "note": tiles.note,
-        "notes": list(plan.facts.get("notes", ())),
+        "notes": [*plan.facts.get("notes", ()), *filter(None, [run.workers.warning])],
         "labels_counted": run.is_stored or tiles.n_labeled is not None or not tiles.has_labels,
         "stages": rows,
         "batches": batches,

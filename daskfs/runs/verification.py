@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import zlib
 from array import array
 from collections import Counter, deque
@@ -26,6 +25,7 @@ from daskfs.kernels.scaling import row_norms
 from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.runs.manifest import batch_runs, is_in_use, lock_directory, matches_manifest, read_manifest
 from daskfs.sources.state import changed_file
+from daskfs.stages.machine import machine_cores
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import (
@@ -127,7 +127,7 @@ def verify_run(
     if not is_run and not any(is_there(store.path(name)) for name in (layout.TILES_JSON, layout.PLAN_JSON)):
         msg = f"{store.url} is neither a daskfs run nor a tile store: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
-    check = _Check(threads or max(os.cpu_count() or 1, at_once(store.root)), progress or Silent())
+    check = _Check(threads or max(machine_cores(), at_once(store.root)), progress or Silent())
     check_all = check.run if is_run else check.tile_store
     if not remove:
         if is_in_use(store):

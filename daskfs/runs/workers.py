@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dask.system import CPU_COUNT
-
-from daskfs.execution.cluster import AUTO, ClusterSettings, machine_memory
+from daskfs.execution.cluster import AUTO, ClusterSettings
 from daskfs.job.job import Job
 from daskfs.runs.extent import ranking_seconds
 from daskfs.runs.tiles import plan_tiles
-from daskfs.stages.cost import Workers
+from daskfs.stages.cost import DRIVER, Workers
+from daskfs.stages.machine import machine_cores, machine_memory
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
@@ -41,8 +40,11 @@ def settled_cluster(job: Job) -> ClusterSettings:
     shape = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", Workers()).shape
     if run_seconds(job, shape) <= FEW_SECONDS:
         return replace(settings, workers=0)
-    fitting = machine_memory() // (settings.memory_limit or LEAST_MEMORY)
-    return replace(settings, workers=max(1, min(CPU_COUNT // settings.threads, fitting)))
+    room = machine_memory().nbytes - DRIVER.nbytes
+    if settings.memory_limit is None and room < LEAST_MEMORY:
+        return replace(settings, workers=0)  # one process has it all
+    fitting = room // (settings.memory_limit or LEAST_MEMORY)
+    return replace(settings, workers=max(1, min(machine_cores() // settings.threads, fitting)))
 
 
 def run_seconds(job: Job, shape: Shape) -> float:

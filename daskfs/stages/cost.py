@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.stages.machine import Memory
+
 MiB, GiB = 2**20, 2**30
 HELD_SHARE = 0.7
 """Share of a worker's memory limit that a process may fill between units; Dask pauses a worker at 0.8."""
@@ -75,6 +77,7 @@ PROCESS = Fixed(
     "process with NumPy, SciPy, Zarr, scikit-learn and distributed, and what its allocator keeps", 400 * MiB
 )
 PROCESS_BYTES = PROCESS.nbytes
+DRIVER = Fixed("driver, scheduler and fork server of local workers", 512 * MiB)
 COMPILED = Fixed("numba and the compiled passes", 112 * MiB)
 FOREIGN = Fixed("pynndescent, and what it compiles", 320 * MiB)
 
@@ -118,11 +121,40 @@ class Workers:
         Units that a process runs at once.
     count
         Number of processes.
+    machine
+        Memory that local processes share, of the machine or of a batch job; None for other workers.
+    driver
+        Bytes of it for the driver.
+    smallest_of
+        Memory limits of existing workers.
     """
 
     memory_limit: int | None = None
     threads: int = 1
     count: int = 1
+    machine: Memory | None = None
+    driver: int = 0
+    smallest_of: tuple[int, ...] = ()
+
+    @property
+    def warning(self) -> str | None:
+        """What to know of the memory of these workers: limits that differ, or exceed together what there is."""
+        limit = self.memory_limit or 0
+        if len(set(self.smallest_of)) > 1:
+            return (
+                f"workers have {min(self.smallest_of) / MiB:.0f} to {max(self.smallest_of) / MiB:.0f} MiB: units are "
+                "planned for the smallest"
+            )
+        if self.machine is None or self.needed_bytes(limit) <= self.machine.nbytes:
+            return None
+        return (
+            f"{self.count} x {limit / MiB:.0f} MiB for workers and {self.driver / MiB:.0f} MiB for the driver are more "
+            f"than {self.machine}: processes may be killed"
+        )
+
+    def needed_bytes(self, memory_limit: int) -> int:
+        """Return the bytes that the workers, each with a memory limit, and the driver need together."""
+        return self.count * memory_limit + self.driver
 
     @property
     def unit_limit(self) -> int | None:

@@ -73,7 +73,7 @@ def expected_distances(metric: str, X: np.ndarray) -> np.ndarray:
     if metric == "true_angular":
         return np.arccos(np.clip(1 - pairwise_distances(rows, metric="cosine"), -1, 1)) / np.pi
     values = [np.asarray(v) if np.ndim(v) else v for v in KWDS.get(metric, {}).values()]
-    function = named_distances[metric]
+    function, rows = named_distances[metric], np.ascontiguousarray(X)  # pynndescent 0.6 has some for float32 alone
     return np.array([[function(a, b, *values) for b in rows] for a in rows], dtype=np.float64)
 
 
