@@ -24,7 +24,8 @@ from daskfs.redaction import redact_credentials, strip_control_characters
 from daskfs.version import __version__
 
 EPILOG = (
-    "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
+    "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, or output in use, "
+    "75 interrupted but resumable."
 )
 MiB = 2**20
 TYPER_INTERRUPTED = 130

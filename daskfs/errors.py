@@ -11,7 +11,10 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the ``daskfs`` command. SLURM scripts and Kubernetes pod failure policies act on them."""
+    """Exit codes of the ``daskfs`` command. SLURM scripts and Kubernetes pod failure policies act on them.
+
+    `CLUSTER` is for what passes: a cluster without workers, an output that another process uses.
+    """
 
     DONE = 0
     FAILED = 1
@@ -63,6 +66,15 @@ class DamagedError(StoreError):
     def __init__(self, message: str, paths: Iterable[object] = ()) -> None:
         super().__init__(message)
         self.paths = tuple(map(str, paths))
+
+
+class InUseError(StoreError):
+    """Another process of daskfs has, or has taken over, the directory; the same command succeeds when that has ended.
+
+    Batch systems start a second driver while the first one still ends, so the exit code is one that they try again.
+    """
+
+    exit_code = ExitCode.CLUSTER
 
 
 class WriteError(DaskfsError):

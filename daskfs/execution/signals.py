@@ -1,4 +1,4 @@
-"""Signals that stop a run: SIGTERM, SIGINT and SIGUSR1 raise an error in the main thread.
+"""Signals that stop a run, those of people and of batch systems: they raise an error in the main thread.
 
 Before the run begins, while its modules are imported, these signals have their default effect.
 """
@@ -15,6 +15,9 @@ from daskfs.errors import RunStoppedError
 from daskfs.store import layout
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+UNLESS_HANDLED = (signal.SIGUSR2, signal.SIGXCPU, signal.SIGHUP)
+"""Signals of Grid Engine and submitit, of limits of CPU time, and of a terminal that closes. Whoever handles or ignores
+them, as ``nohup`` does the last one, goes on doing so."""
 
 
 class _Request:
@@ -31,7 +34,7 @@ _request = _Request()
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`.
+    """Turn :data:`SIGNALS`, and :data:`UNLESS_HANDLED`, into :class:`RunStoppedError`.
 
     Finished units stay and the exit code is 75. Further signals while the run ends are ignored. A nested block, or one
     outside the main thread, which alone gets signals, has no effect.
@@ -40,7 +43,8 @@ def stoppable() -> Iterator[None]:
         yield
         return
     _request.is_heard, _request.message = True, ""
-    before = [(number, signal.signal(number, _stop)) for number in SIGNALS]
+    heard = [*SIGNALS, *(number for number in UNLESS_HANDLED if signal.getsignal(number) == signal.SIG_DFL)]
+    before = [(number, signal.signal(number, _stop)) for number in heard]
     try:
         yield
     except Exception as error:

@@ -294,7 +294,11 @@ class ClusterBlock(Block):
     slurm: SlurmBlock | None = Field(None, description="Start workers as jobs of SLURM.")
     kubernetes: KubernetesBlock | None = Field(None, description="Start scheduler and workers as pods.")
     wait_seconds: PositiveFloat = Field(
-        120.0, description="Longest time without any worker or the scheduler, at the start and later; then exit code 4."
+        120.0,
+        description=(
+            "Longest time without any worker or the scheduler, at the start and later, and for another daskfs process "
+            "to leave the output; then exit code 4."
+        ),
     )
     dashboard: bool = Field(default=False, description="Whether a local cluster shows Dask's dashboard.")
     local_directory: str | None = Field(

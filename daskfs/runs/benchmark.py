@@ -292,8 +292,9 @@ def run_study(
     progress = progress or Silent()
     store = Store(as_path(study.output.path))
     started = time.time()
-    locking = lock_directory(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message)
-    with locking, stoppable(), SharedCluster() as cluster:
+    wait_seconds = study.cluster.wait_seconds
+    locking = lock_directory(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message, wait_seconds)
+    with stoppable(), locking, SharedCluster() as cluster:
         found = members(study)
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         results = {}

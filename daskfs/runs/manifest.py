@@ -6,6 +6,8 @@ import errno
 import fcntl
 import json
 import os
+import threading
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +19,7 @@ from daskfs.errors import StoreError
 from daskfs.job.job import Job
 from daskfs.storage import ObjectPath, StoragePath, as_path, remove
 from daskfs.store import layout
-from daskfs.store.lease import Lease, hold_lease, lease_holder, owner
+from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, hold_lease, in_use, lease_holder, owner
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
 from daskfs.version import CHANGED_SINCE, __version__
@@ -64,7 +66,12 @@ def _tell_nobody(message: str) -> None:
 
 @contextmanager
 def lock_directory(
-    store: Store, marker: str, what: str, key: str, tell: Callable[[str], None] = _tell_nobody
+    store: Store,
+    marker: str,
+    what: str,
+    key: str,
+    tell: Callable[[str], None] = _tell_nobody,
+    wait_seconds: float = 0.0,
 ) -> Iterator[Lock]:
     """Lock a directory, or the prefix of a URL, for this process.
 
@@ -78,11 +85,15 @@ def lock_directory(
         Name of this kind of directory, and the setting that gives its path; for messages.
     tell
         Called with a message before a wait: in an object store, only a wait shows whether the owner of a lock is alive.
+    wait_seconds
+        How long to wait for another process to end.
 
     Raises
     ------
     StoreError
-        If the directory was not written by daskfs, cannot be written, or is in use by another process.
+        If the directory was not written by daskfs, or cannot be written.
+    InUseError
+        If another process has it still after `wait_seconds`.
     WriteError
         If its disk is full.
     """
@@ -91,23 +102,25 @@ def lock_directory(
         try:
             refuse_foreign(store, marker, what, key)
             if isinstance(root, ObjectPath):
-                lock: Lock = stack.enter_context(hold_lease(root / layout.LOCK, key, tell))
+                lock: Lock = stack.enter_context(hold_lease(root / layout.LOCK, key, tell, wait_seconds))
             else:
-                lock = stack.enter_context(_file_lock(root, key))
+                lock = stack.enter_context(_file_lock(root, key, tell, wait_seconds))
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise no_room(root, error) from error
-            msg = f"cannot write to {key} {root}: {error.strerror}."
+            path = root if error.filename is None else error.filename
+            msg = f"cannot write to {key} {path}: {error.strerror}."
             raise StoreError(msg) from error
         yield lock
 
 
 @contextmanager
-def _file_lock(root: Path, key: str) -> Iterator[FileLock]:
+def _file_lock(root: Path, key: str, tell: Callable[[str], None], wait_seconds: float) -> Iterator[FileLock]:
     root.mkdir(parents=True, exist_ok=True)
-    handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    # others of a group may go on with a run; umask says whether
+    handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield FileLock(root, handle, _take(handle, root, key))
+        yield FileLock(root, handle, _take(handle, root, key, tell, wait_seconds))
     finally:
         os.close(handle)
 
@@ -130,17 +143,19 @@ def is_in_use(store: Store) -> bool:
     return False
 
 
-def _take(handle: int, root: Path, key: str) -> str:
+def _take(handle: int, root: Path, key: str, tell: Callable[[str], None], wait_seconds: float) -> str:
     """Lock a file and write its owner into it; return a warning if the file system has no locks, else ""."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        held = os.pread(handle, 200, 0).decode("utf-8", "replace")
-        msg = (
-            f"another daskfs process is running in {root}{f' ({held})' if held else ''}: wait for it, or choose "
-            f"another {key}."
-        )
-        raise StoreError(msg) from error
+        if not _is_locked(handle):
+            holder = os.pread(handle, 200, 0).decode("utf-8", "replace")
+            if wait_seconds:
+                who = holder or "another process"
+                tell(f"{root} is locked by {who}: waiting up to {wait_seconds:.0f} s for its end.")
+            give_up, pause = time.monotonic() + wait_seconds, threading.Event()
+            while not _is_locked(handle):
+                if time.monotonic() >= give_up:
+                    raise in_use(root, holder, key)
+                pause.wait(min(LOOK_SECONDS, wait_seconds / LOOKS))
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
@@ -152,6 +167,15 @@ def _take(handle: int, root: Path, key: str) -> str:
         os.ftruncate(handle, 0)
         os.pwrite(handle, owner().encode(), 0)
     return ""
+
+
+def _is_locked(handle: int) -> bool:
+    """Try to lock a file for this process; return whether it is."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:

@@ -144,8 +144,9 @@ def _run(
     """Run or resume a job whose buckets can be reached; otherwise as :func:`run_job`."""
     store = Store(as_path(job.output.path))
     check_apart(job, store)
-    locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
-    with closing(progress), locking as lock, stoppable():
+    wait_seconds = job.settings.wait_seconds
+    locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message, wait_seconds)
+    with closing(progress), stoppable(), locking as lock:
         manifest, superseded = load_or_create_manifest(store, job, overwrite=overwrite)
         run = _Run(store, job, manifest, progress, command, lock, superseded, adapt)
         settings = settled_cluster(job)
@@ -638,7 +639,7 @@ def write_tiles(
             warnings.append(damage)
 
     locking = lock_directory(store, layout.PLAN_JSON, "tile store", "target", progress.message)
-    with closing(progress), locking as lock, stoppable():
+    with closing(progress), stoppable(), locking as lock:
         if lock.warning:
             tell(f"{lock.warning}.", lock.warning)
         workers = granted_workers(settings, None)

@@ -19,7 +19,7 @@ from typing import Any
 
 import dask
 
-from daskfs.errors import StoreError
+from daskfs.errors import InUseError, StoreError
 from daskfs.storage import ObjectPath, Tag
 
 LEASE_KEY = "daskfs.lease-seconds"
@@ -40,6 +40,14 @@ def owner() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
+def in_use(root: object, holder: object, key: str) -> InUseError:
+    """Return the error for a directory that another process, if it has a name, has locked."""
+    return InUseError(
+        f"another daskfs process is running in {root}{f' ({holder})' if holder else ''}: wait for it, or choose "
+        f"another {key}."
+    )
+
+
 class Lease:
     """Lock held by this process; `warning` says why it is not, if the store has no conditional writes."""
 
@@ -48,7 +56,8 @@ class Lease:
         self.seconds = float(dask.config.get(LEASE_KEY, LEASE_SECONDS))
         self._path, self._key, self._token = path, key, uuid.uuid4().hex
         self._tag: Tag = (None, None)
-        self._n_written, self._renewed, self._lost = 0, time.time(), ""
+        self._n_written, self._renewed = 0, time.time()
+        self._lost: StoreError | None = None
         self._writing, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._keep, name="daskfs-lease", daemon=True)
 
@@ -62,25 +71,25 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """Raise :class:`StoreError` if another process took the lock over or deleted it.
+        """Raise :class:`InUseError` if another process took the lock over, :class:`StoreError` if it was deleted.
 
         An overdue lock, as after the machine slept, is renewed first.
         """
         if not 0 <= time.time() - self._renewed <= self.seconds:
             self._renew()
-        if self._lost:
-            raise StoreError(self._lost)
+        if self._lost is not None:
+            raise type(self._lost)(str(self._lost))  # anew for each thread that asks
 
     # ----------------------------------------------------------------------------------------------------- acquiring
-    def take(self, tell: Callable[[str], None]) -> None:
+    def take(self, tell: Callable[[str], None], wait_seconds: float) -> None:
         """Acquire the lock; `tell` is called once if that takes a while.
 
         Raises
         ------
-        StoreError
-            If a live process holds it.
+        InUseError
+            If a live process holds it after `wait_seconds`.
         """
-        told = False
+        told, give_up = False, time.monotonic() + wait_seconds
         while not self._is_written((None, None)):
             try:
                 held, tag = self._read()
@@ -90,29 +99,27 @@ class Lease:
             if not told:
                 told = True
                 tell(
-                    f"{self.root} is locked by {held.get('owner')}: waiting up to {seconds * (1 + MARGIN):.0f} s to "
-                    "see whether that still runs."
+                    f"{self.root} is locked by {held.get('owner')}: waiting up to "
+                    f"{max(wait_seconds, seconds * (1 + MARGIN)):.0f} s for its end."
                 )
-            if self._has_ended(tag, seconds, held) and self._is_written(tag):
-                break
+            if self._has_ended(tag, seconds):
+                if self._is_written(tag):
+                    break
+            elif time.monotonic() >= give_up:
+                raise in_use(self.root, held.get("owner"), self._key)
         if not self.warning:
             self._thread.start()
 
-    def _has_ended(self, tag: Tag, seconds: float, held: dict[str, Any]) -> bool:
-        """Poll the lock of another process; return True if it expired, False if it was released."""
+    def _has_ended(self, tag: Tag, seconds: float) -> bool:
+        """Poll the lock of another process; return True if it expired or was released, False if it was renewed."""
         deadline = time.monotonic() + seconds * (1 + MARGIN)
         while time.monotonic() < deadline:
             self._ended.wait(min(seconds / LOOKS, LOOK_SECONDS))
             try:
-                is_renewed = self._read()[1] != tag
+                if self._read()[1] != tag:
+                    return False
             except FileNotFoundError:
-                return False
-            if is_renewed:
-                msg = (
-                    f"another daskfs process is running in {self.root} ({held.get('owner')}): wait for it, or choose "
-                    f"another {self._key}."
-                )
-                raise StoreError(msg)
+                return True
         return True
 
     def _is_written(self, tag: Tag) -> bool:
@@ -156,16 +163,16 @@ class Lease:
 
     def _renew(self) -> None:
         with self._writing:
-            if self._lost or self.warning or self._is_written(self._tag):
+            if self._lost is not None or self.warning or self._is_written(self._tag):
                 return
             try:
                 held, _ = self._read()
-                self._lost = (
-                    f"{held.get('owner')} has taken over {self.root}, which this process had not told of itself for "
+                self._lost = InUseError(
+                    f"{held.get('owner')} has taken over {self.root}, whose lock this process had not renewed for "
                     "long: it stops here, and that one goes on."
                 )
             except FileNotFoundError:
-                self._lost = f"{self.root} was deleted or moved away while this process ran in it."
+                self._lost = StoreError(f"{self.root} was deleted or moved away while this process ran in it.")
 
     def give_back(self) -> None:
         """Release the lock at once."""
@@ -173,12 +180,12 @@ class Lease:
         if self._thread.is_alive():
             self._thread.join()
         with suppress(OSError):  # it expires anyway
-            if not self._lost and not self.warning and self._read()[0].get("token") == self._token:
+            if self._lost is None and not self.warning and self._read()[0].get("token") == self._token:
                 self._path.unlink()
 
 
 @contextmanager
-def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Iterator[Lease]:
+def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None], wait_seconds: float = 0.0) -> Iterator[Lease]:
     """Hold a lock.
 
     Parameters
@@ -189,9 +196,11 @@ def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Itera
         Setting that names the locked directory, for messages.
     tell
         Called once before waiting for a lock of another process.
+    wait_seconds
+        How long to wait for a live process; to see whether it lives takes up to 4/3 of its lease.
     """
     lease = Lease(path, key)
-    lease.take(tell)
+    lease.take(tell, wait_seconds)
     try:
         yield lease
     finally:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskfs.errors import DamagedError, StoreError
+from daskfs.errors import DamagedError, InUseError, StoreError
 from daskfs.storage import (
     ObjectPath,
     StoragePath,
@@ -99,18 +99,21 @@ class Ledger:
                 remove(path)
 
     def check(self, *, now: bool = False) -> None:
-        """Raise :class:`StoreError` if the epoch of this process has ended; unless `now`, a recent check is reused."""
+        """Raise :class:`StoreError` if the epoch of this process has ended; unless `now`, a recent check is reused.
+
+        If another process began the next one, it is an :class:`InUseError`.
+        """
         if self._root is None or not self.epoch:
             return
         seconds = CHECK_SECONDS[isinstance(self._root, ObjectPath)]
         if not now and time.monotonic() < self._checked + seconds:
             return
-        if self._read_head().get("epoch") != self.epoch:
-            msg = (
-                f"{self._root} was taken over by another daskfs process, deleted or moved away while this process ran "
-                "in it: it stops here."
-            )
-            raise StoreError(msg)
+        if (epoch := self._read_head().get("epoch")) != self.epoch:
+            if epoch is None:
+                msg = f"{self._root} was deleted or moved away while this process ran in it: it stops here."
+                raise StoreError(msg)
+            msg = f"{self._root} was taken over by another daskfs process while this one ran in it: it stops here."
+            raise InUseError(msg)
         self._checked = time.monotonic()
 
     def forget(self) -> None:

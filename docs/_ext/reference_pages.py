@@ -25,7 +25,8 @@ CODES = {
     ExitCode.FAILED: "Failed for another reason, such as a full disk or an error in a unit.",
     ExitCode.USAGE: "The command line or the job file is wrong, or a stage cannot fit in a worker's memory.",
     ExitCode.INPUT: "The data are refused, or a run or tile store is damaged, of another version or of another job.",
-    ExitCode.CLUSTER: "No worker arrived, all left, the scheduler was lost, or a worker has other versions.",
+    ExitCode.CLUSTER: "No worker arrived, all left, the scheduler was lost, or a worker has other versions; or another "
+    "daskfs process uses the output.",
     ExitCode.INTERRUPTED: "Stopped by a signal. The same command resumes.",
 }
 

@@ -844,9 +844,11 @@ def test_a_directory_that_another_process_holds(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with (tmp_path / "run" / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        refused(daskfs("run", job, "-q"), INPUT, "another daskfs process is running in", "run", "output.path")
+        at_once = ("--set", "cluster.wait_seconds=.1")
+        outcome = daskfs("run", job, "-q", *at_once)
+        refused(outcome, CLUSTER, "another daskfs process is running in", "run", "output.path")
         target = ("convert", tmp_path / "X.npy", tmp_path / "run", "--workers", 0, "-q")
-        refused(daskfs(*target), INPUT, "another daskfs process is running in")
+        refused(daskfs(*target), CLUSTER, "another daskfs process is running in")
     assert daskfs("run", job, "-q").code == 0
 
 

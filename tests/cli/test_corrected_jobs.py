@@ -28,7 +28,7 @@ from tests.execution.runs import Stop
 
 pytestmark = pytest.mark.cluster
 
-USAGE, INPUT = 2, 3
+USAGE, INPUT, CLUSTER = 2, 3, 4
 Job = dict[str, Any]
 
 
@@ -243,7 +243,9 @@ def test_nothing_is_taken_over_in_use_or_by_a_job_that_cannot_run(tmp_path: Path
     before = files_of(tmp_path / "run")
     with (tmp_path / "run" / layout.LOCK).open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        refused(daskfs("run", write_job(tmp_path, right), "-q"), INPUT, "another daskfs process is running in")
+        at_once = ("--set", "cluster.wait_seconds=.1")
+        held_by = "another daskfs process is running in"
+        refused(daskfs("run", write_job(tmp_path, right), "-q", *at_once), CLUSTER, held_by)
     path = write_job(tmp_path, {**right, "select": {"n_features": 99}})
     refused(daskfs("run", path, "-q"), USAGE, "select.n_features is 99")
     assert files_of(tmp_path / "run") == before

@@ -163,7 +163,7 @@ def test_an_error_that_a_codec_makes_of_a_signal_keeps_its_message() -> None:
     assert finish(sys.executable, "-c", code).stdout.startswith("stopped by SIGUSR1; ")
 
 
-LONG = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGUSR1)]
+LONG = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *LONG], ids=lambda number: number.name)

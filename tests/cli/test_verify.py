@@ -359,7 +359,7 @@ def test_a_run_in_progress_is_looked_at_and_not_touched(folder: Path) -> None:
     with (folder / ".lock").open("rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert any("a process is running" in note for note in verified(folder)["notes"])
-        refused(daskfs("verify", folder, "-q", "--remove"), 3, "another daskfs process is running")
+        refused(daskfs("verify", folder, "-q", "--remove"), 4, "another daskfs process is running")
 
 
 def test_kinds_are_told_apart() -> None:

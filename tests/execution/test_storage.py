@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import shutil
+import stat
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -511,12 +512,56 @@ def test_two_runs_in_one_place(tmp_path: Path) -> None:
     mine = storage_job(tmp_path, cluster={"workers": 1, "memory_limit": "1GiB"})
     with started(mine) as process:
         wait_for_units(process, "labels", 1)
-        here = ("--set", "cluster.workers=0")
-        refused(daskfs("run", mine, "-q", *here), 3, str(tmp_path / "run"), f"process {process.pid} on")
-        refused(daskfs("run", mine, "-q", "--overwrite", *here), 3, "another daskfs process is running")
+        here = ("--set", "cluster.workers=0", "--set", "cluster.wait_seconds=.1")
+        refused(daskfs("run", mine, "-q", *here), 4, str(tmp_path / "run"), f"process {process.pid} on")
+        refused(daskfs("run", mine, "-q", "--overwrite", *here), 4, "another daskfs process is running")
         kill(process)
     assert (tmp_path / "run/.lock").exists()
     assert run_quietly(mine, *here)["recomputed"]["rank"] == 1
+
+
+def test_a_run_waits_for_the_one_before(tmp_path: Path) -> None:
+    """Whose task a scheduler has given up, or whose node is lost; it says at once who has the directory."""
+    mine, told = storage_job(tmp_path), list[str]()
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run/.lock").open("w") as lock:
+        lock.write("process 12 on far")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        class Releasing(Silent):
+            def message(self, text: str) -> None:
+                told.append(text)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        assert run_job(load_job(mine), Releasing())["status"] == "done"
+    assert told[0] == f"{tmp_path / 'run'} is locked by process 12 on far: waiting up to 120 s for its end."
+
+
+@pytest.mark.long
+def test_a_run_that_waits_can_be_stopped(tmp_path: Path) -> None:
+    mine = storage_job(tmp_path)
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run/.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(command("run", mine), stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert "is locked by another process: waiting up to 120 s" in process.stderr.readline()
+        process.terminate()
+        assert "stopped by SIGTERM" in process.communicate(timeout=60)[1]
+    assert process.returncode == 75
+
+
+def test_a_group_goes_on_with_a_run(tmp_path: Path) -> None:
+    """With a umask of 002, every file may be written by the group: a colleague resumes."""
+    mine, before = storage_job(tmp_path), os.umask(0o002)
+    try:
+        run_quietly(mine)
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(files) > 9
+    assert [path for path in files if not path.stat().st_mode & stat.S_IWGRP] == []
 
 
 @pytest.mark.parametrize("verb", ["convert", "compare"])
@@ -531,7 +576,7 @@ def test_two_others_in_one_place(job: Path, tmp_path: Path, verb: str) -> None:
         lock.write("process 12 on far")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        refused(daskfs(*arguments), 3, str(target), "another daskfs process is running", "process 12 on far")
+        refused(daskfs(*arguments), 4, str(target), "another daskfs process is running", "process 12 on far")
 
 
 @pytest.mark.long
@@ -542,7 +587,7 @@ def test_two_converts_at_once(tmp_path: Path) -> None:
     both = [subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     ends = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
     assert 0 in [code for _, code in ends]
-    assert all(code == 0 or (code == 3 and "another daskfs process is running" in text) for text, code in ends), ends
+    assert all(code == 0 or (code == 4 and "another daskfs process is running" in text) for text, code in ends), ends
     assert verified(tmp_path / "x.zarr")["problems"] == []
 
 

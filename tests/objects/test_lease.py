@@ -10,7 +10,7 @@ from collections.abc import Callable
 import dask
 import pytest
 
-from daskfs.errors import StoreError
+from daskfs.errors import InUseError, StoreError
 from daskfs.storage import ObjectPath
 from daskfs.store.lease import LEASE_KEY, Lease, hold_lease, lease_holder
 from tests.objects.proxy import Proxy, proxy
@@ -24,11 +24,11 @@ def path(bucket: str) -> ObjectPath:
     return ObjectPath.of(f"{bucket}/run/.lock")
 
 
-def take(path: ObjectPath, seconds: float, told: list[str] | None = None) -> Lease:
+def take(path: ObjectPath, seconds: float, told: list[str] | None = None, wait_seconds: float = 0) -> Lease:
     """Take a lock that holds so long."""
     with dask.config.set({LEASE_KEY: seconds}):
         lease = Lease(path, "output.path")
-    lease.take((told if told is not None else []).append)
+    lease.take((told if told is not None else []).append, wait_seconds)
     return lease
 
 
@@ -64,14 +64,27 @@ def test_a_lock_whose_owner_lives_is_refused(path: ObjectPath) -> None:
     lease, told = take(path, 3.0), list[str]()
     begun = time.monotonic()
     with pytest.raises(
-        StoreError, match=r"another daskfs process is running in s3://.*/run \(process \d+ on .*\): wait"
+        InUseError, match=r"another daskfs process is running in s3://.*/run \(process \d+ on .*\): wait"
     ):
         take(path, 60, told)
     assert time.monotonic() - begun < 30
     assert len(told) == 1
-    assert "waiting up to 4 s to see whether that still runs" in told[0]
+    assert "waiting up to 4 s for its end" in told[0]
     lease.check()
     lease.give_back()
+
+
+def test_a_lock_is_waited_for(path: ObjectPath) -> None:
+    """Longer than it takes to see that its owner lives."""
+    lease, taken = take(path, 0.3), list[Lease]()
+    waiting = threading.Thread(target=lambda: taken.append(take(path, 0.3, wait_seconds=60)))
+    waiting.start()
+    wait_for(lambda: json.loads(path.read_bytes())["written"] > 8)
+    assert waiting.is_alive()
+    lease.give_back()
+    waiting.join(60)
+    assert taken[0].is_there
+    taken[0].give_back()
 
 
 def test_a_lock_whose_owner_was_killed_is_taken_over(path: ObjectPath) -> None:
@@ -121,7 +134,7 @@ def test_who_slept_finds_that_others_have_the_lock(path: ObjectPath) -> None:
     path.unlink()
     awake = take(path, 600)
     asleep._renewed -= 1000  # as after a sleep
-    with pytest.raises(StoreError, match=r"has taken over s3://.*/run, which this process had not told of itself"):
+    with pytest.raises(StoreError, match=r"has taken over s3://.*/run, whose lock this process had not renewed"):
         asleep.check()
     assert not asleep.is_there
     asleep.give_back()

@@ -212,7 +212,7 @@ def test_a_killed_run_goes_on(local: Path, tmp_path: Path, bucket: str, monkeypa
     assert done
     outcome = daskfs("run", job, "--json")
     assert outcome.code == 0, outcome.err
-    assert f"is locked by {lock['owner']}: waiting up to 3 s" in outcome.err
+    assert f"is locked by {lock['owner']}: waiting up to 120 s for its end" in outcome.err
     same_outputs(local, bucket)
     after = everything(bucket)
     assert {name: after[name] for name in done} == done
@@ -224,10 +224,10 @@ def test_a_second_run_is_refused_while_one_lives(tmp_path: Path, bucket: str) ->
     job = small_job(tmp_path, bucket)
     run_quietly(job)
     with dask.config.set({LEASE_KEY: 3}), hold_lease(ObjectPath.of(f"{bucket}/.lock"), "output.path", print):
-        outcome = daskfs("run", job, "-q")
-        refused(outcome, 3, "another daskfs process is running in", bucket, "choose another output.path")
+        outcome = daskfs("run", job, "-q", "--set", "cluster.wait_seconds=.1")
+        refused(outcome, 4, "another daskfs process is running in", bucket, "choose another output.path")
         assert any("is running in" in note for note in verified(bucket)["notes"])
-        refused(daskfs("verify", bucket, "--remove", "-q"), 3, "another daskfs process is running in")
+        refused(daskfs("verify", bucket, "--remove", "-q"), 4, "another daskfs process is running in")
 
 
 def test_a_corrected_job_takes_over_what_was_not_scored(tmp_path: Path, bucket: str) -> None:
