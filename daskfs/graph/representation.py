@@ -14,7 +14,7 @@ from daskfs.graph.rows import create_own_rows, put_own_rows, searched_shape
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.sources import Source, SourceSpec
-from daskfs.sources.state import source_state
+from daskfs.sources.state import contents_of, source_state
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage, digest
@@ -60,7 +60,7 @@ class Representation:
     @property
     def identity(self) -> Mapping[str, Any]:
         """State of the source, which decides the results."""
-        return dict(self.parameters["state"])
+        return contents_of(self.parameters["state"])
 
     def completed(self, spec: GraphSpec) -> GraphSpec:
         """Return the spec of neighbor lists that compares these rows."""
@@ -90,7 +90,7 @@ def open_representation(spec: SourceSpec, where: str) -> Representation:
         info.n_features,
         _floating(info.dtype).name,
         where,
-        {"source": raw, "state": state, "fingerprint": digest(state, raw), "where": where},
+        {"source": raw, "state": state, "fingerprint": digest(contents_of(state), raw), "where": where},
         min(info.row_multiple, info.n_samples),
         getattr(source, "reading_bytes", 0),
         info.has_row_names,

@@ -61,7 +61,7 @@ from daskfs.store.context import Context, open_tiles, planned_tiles
 from daskfs.store.log import Log
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
-from daskfs.tiles.plan import TilePlan, base_of
+from daskfs.tiles.plan import TilePlan, base_of, is_of_same_data
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -294,7 +294,8 @@ class _Run:
         if known is None:
             return current, False
         # the tiles of another job may have another URL: the run directory may be a copy
-        if known.fingerprint == current.fingerprint and (not self.superseded or known.url == current.url):
+        is_same = known.fingerprint == current.fingerprint and is_of_same_data(known.stages, current.stages)
+        if is_same and (not self.superseded or known.url == current.url):
             return known, True
         if current.base is not None:
             n_rows = current.shape.n_samples - current.base["parameters"]["shape"]["n_samples"]
@@ -652,7 +653,7 @@ def write_tiles(
         begun = store.read_json(layout.PLAN_JSON)
         if begun is not None:
             stages = Plan.from_json(begun, store.url).stages
-            if not stages or stages[0].parameters.get("fingerprint") != tiles.fingerprint:
+            if not is_of_same_data(stages, tiles.stages):
                 msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
                 raise StoreError(msg)
             tiles = dataclasses.replace(  # keep the tile shape, whatever the memory limit is now

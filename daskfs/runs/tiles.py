@@ -19,7 +19,7 @@ from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
-from daskfs.sources.state import source_state, unchanged_rows
+from daskfs.sources.state import contents_of, source_state, unchanged_rows
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.stage import (
     digest,
@@ -157,7 +157,7 @@ def plan_source(
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
     raw = spec.to_json()
     state = source_state(spec, source)
-    fingerprint = digest(state, raw, task, layout.FORMAT_VERSION, __version__)
+    fingerprint = digest(contents_of(state), raw, task, layout.FORMAT_VERSION, __version__)
     parameters: dict[str, Any] = {
         "source": raw,
         "state": state,

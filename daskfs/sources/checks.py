@@ -207,15 +207,9 @@ def _is_file(path: StoragePath) -> bool:
 
 
 def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str, Any]:
-    """Return the state of a file (path, size, modification time) and the selection from it."""
+    """Return the state of a file (size and modification time) and the selection from it."""
     status = path.stat()
-    return {
-        "kind": kind,
-        "path": str(path.resolve()),
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        **selection,
-    }
+    return {"kind": kind, "size": status.st_size, "mtime_ns": status.st_mtime_ns, **selection}
 
 
 def unreadable(where: object, error: OSError) -> InputError:

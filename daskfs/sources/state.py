@@ -1,4 +1,8 @@
-"""Detection of sources that changed after the run was planned."""
+"""Detection of sources that changed after the run was planned.
+
+Size and modification time decide. The real path does not: login and compute nodes, automounters and renamed mounts show
+one file under several. Only a link that was turned to another file of the same device counts as a change.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SAMPLE_COLUMNS, Source, SourceSpec
-from daskfs.sources.checks import file_identity, split_reference
+from daskfs.sources.checks import file_identity, is_generated, split_reference
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.some_rows import SomeRows
-from daskfs.storage import as_path, is_url
+from daskfs.storage import ObjectPath, as_path, is_url
 
 if TYPE_CHECKING:
     from daskfs.sources.tables import TableSource
@@ -26,6 +30,21 @@ TILES = "tiles"
 def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
     """Return the JSON-able state of a source as it was opened, and of the separate files that `spec` names."""
     return _state(spec, source.info.identity)
+
+
+def contents_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies the contents in a :func:`source_state`, without where they lie."""
+    return {key: value for key, value in state.items() if key != "places"}
+
+
+def turned_link(planned: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return a name that is of another file of the same device in the second :func:`source_state`, or None."""
+    places = now.get("places", {})
+    for name, (path, device, inode) in planned.get("places", {}).items():
+        path_now, device_now, inode_now = places.get(name, (path, device, inode))
+        if path_now != path and device_now == device and inode_now != inode:
+            return str(name)
+    return None
 
 
 def changed_file(
@@ -47,10 +66,16 @@ def changed_file(
         if is_url(spec.source) and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise  # the object store did not answer: the state is unknown
         return spec.source
-    if now["source"] != planned["source"]:
+    if _without_path(now["source"]) != _without_path(planned["source"]):
         table = _table_in_parts(source)
         return (table and table.parts and table.parts.changed_part()) or spec.source
-    return next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
+    changed = next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
+    return changed or turned_link(planned, now)
+
+
+def _without_path(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity without the real path, which those before 0.3.0 have."""
+    return {key: value for key, value in identity.items() if key != "path"}
 
 
 def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any], n_rows: int) -> int:
@@ -105,8 +130,20 @@ def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: s
 def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
     names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
     found = {name: _file_state(name) for name in names if name is not None}
-    state = {"source": dict(identity), "beside": {name: state for name, state in found.items() if state is not None}}
-    return dict(json.loads(json.dumps(state)))
+    beside = {name: state for name, state in found.items() if state is not None}
+    places = {name: place for name in (spec.source, *beside) if (place := _place(name)) is not None}
+    return dict(json.loads(json.dumps({"source": dict(identity), "beside": beside, "places": places})))
+
+
+def _place(reference: str) -> list[Any] | None:
+    """Return real path, device and inode of a file, directory, or that of a pattern; None for what is no local one."""
+    found = split_reference(reference)
+    path = as_path(reference) if found is None else found[0]
+    if isinstance(path, ObjectPath) or is_generated(reference):
+        return None
+    path = next(part for part in (path, *path.parents) if part.exists())
+    status = path.stat()
+    return [str(path.resolve()), status.st_dev, status.st_ino]
 
 
 def _file_state(reference: str) -> list[int] | None:

@@ -251,7 +251,6 @@ class ZarrFolder:
         states = map_concurrent(self.path, _state, [file for some in files for file in some])
         return {
             "kind": "zarr",
-            "path": str(self.path.resolve()),
             **selection,
             "arrays": {
                 name: {

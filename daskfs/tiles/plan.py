@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.column_hash import N_HASHES
 from daskfs.kernels.statistics.streaming_median import HELD_VALUES, MEDIAN_PASSES
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.state import turned_link
 from daskfs.stages.cost import WORD
 from daskfs.stages.stage import Stage, stages_from, with_fingerprints
 from daskfs.store import layout
@@ -61,6 +62,14 @@ class TilePlan:
     def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
         """Rebuild the plan from JSON."""
         return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": stages_from(raw["stages"])})
+
+
+def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:
+    """Return whether stages of tiles that have begun read the files that stages planned now would read."""
+    if not begun or not now:
+        return not begun and not now
+    known, current = begun[0].parameters, now[0].parameters
+    return known["fingerprint"] == current["fingerprint"] and not turned_link(known["state"], current["state"])
 
 
 def base_of(begun: TilePlan, *, is_finished: bool) -> dict[str, Any]:
