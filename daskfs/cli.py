@@ -20,6 +20,7 @@ import typer
 
 from daskfs.errors import DaskfsError, ExitCode, JobError
 from daskfs.execution.signals import end_process_when_stopped
+from daskfs.execution.streams import guard_streams, print_result
 from daskfs.redaction import redact_credentials, strip_control_characters
 from daskfs.version import __version__
 
@@ -54,7 +55,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Lines for units,
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - called by typer
     if wanted:
-        sys.stdout.write(f"daskfs {__version__}\n")
+        _print(f"daskfs {__version__}")
         raise typer.Exit
 
 
@@ -74,7 +75,18 @@ def _emit(result: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> N
         if as_json
         else "\n".join(map(strip_control_characters, lines(result)))
     )
-    sys.stdout.write(text + "\n")
+    _print(text)
+
+
+def _print(text: str) -> None:
+    try:
+        print_result(text)
+    except OSError as error:
+        _fail(
+            f"stdout cannot be written: {error.strerror}. Only what is printed is lost: the run, or what else the "
+            "command does, is complete.",
+            ExitCode.FAILED,
+        )
 
 
 def _warn(warnings: list[str]) -> None:
@@ -410,11 +422,19 @@ def _study_plan_lines(result: dict[str, Any]) -> list[str]:
 
 
 @app.command(epilog=EPILOG)
-def status(run_directory: Run, as_json: AsJson = False) -> None:
+def status(
+    run: Annotated[str, typer.Argument(metavar="RUN | JOB", help="Directory or URL of a run, or its job file.")],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the stages of a run, units done, and time left."""
     from daskfs.runs.status import run_status
 
-    _emit(run_status(run_directory), _status_lines, as_json=as_json)
+    if overrides or Path(run).suffix in (".yaml", ".yml"):
+        from daskfs.job.job import load_job
+
+        run = load_job(run, overrides or []).output.path
+    _emit(run_status(run), _status_lines, as_json=as_json)
 
 
 def _status_lines(result: dict[str, Any]) -> list[str]:
@@ -651,14 +671,14 @@ def init(
         if (source, labels, task, methods, overrides) != (None, None, "auto", None, None):
             msg = "--example prints a job as it is shipped; leave out the source and other options."
             raise JobError(msg)
-        sys.stdout.write(example_job(example))
+        _print(example_job(example).removesuffix("\n"))
         return
     if source is None:
         msg = "name a source, or an example with --example NAME."
         raise JobError(msg)
     from daskfs.runs.proposal import commented
 
-    sys.stdout.write(commented(_proposal(source, labels, task, methods, overrides)))
+    _print(commented(_proposal(source, labels, task, methods, overrides)).removesuffix("\n"))
 
 
 def _proposal(
@@ -844,7 +864,7 @@ def schema(as_json: AsJson = False) -> None:
     from daskfs.job.schema import json_schema
 
     del as_json  # it is JSON either way
-    sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
+    _print(json.dumps(json_schema(), indent=1))
 
 
 def main() -> None:
@@ -852,9 +872,11 @@ def main() -> None:
     gc.set_threshold(5_000)  # imports make many objects and few cycles: collecting took a tenth of a small run
     atexit.register(_finalize)
     end_process_when_stopped()
+    messages = guard_streams()
     try:
         run_command_line()
     finally:
+        messages.tell_lost()
         # Zarr would wait .2 s for its thread of reads and writes, a daemon, and then print a traceback
         atexit.unregister(getattr(sys.modules.get("zarr.core.sync"), "cleanup_resources", lambda: None))
 

@@ -433,8 +433,9 @@ def _progress(wanted: Any) -> Any:
     import sys
 
     from daskfs.execution.progress import Silent, default_progress, in_notebook
+    from daskfs.execution.streams import Messages
 
-    choices = {"auto": sys.stderr.isatty() or in_notebook(), True: True, False: False}
+    choices = {"auto": Messages(sys.stderr).isatty() or in_notebook(), True: True, False: False}
     if wanted not in choices:
         msg = f"progress is {wanted!r}; it can be 'auto', True or False.{nearest(str(wanted), ('auto',))}"
         raise JobError(msg)

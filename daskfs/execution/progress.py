@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
+from daskfs.execution.streams import Messages
 from daskfs.redaction import strip_control_characters
 from daskfs.stages.cost import MiB
 from daskfs.stages.stage import Stage
@@ -195,8 +196,7 @@ class PlainProgress:
 
     def message(self, text: str) -> None:
         """Write one line to stderr."""
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {strip_control_characters(text)}\n")
-        sys.stderr.flush()
+        Messages(sys.stderr).write(f"{time.strftime('%H:%M:%S')} {strip_control_characters(text)}\n")
 
     def close(self) -> None:
         """Stop the lines."""
@@ -330,4 +330,4 @@ def default_progress(*, verbose: bool = False) -> Progress:
     """Return the display of a notebook or a terminal, else plain lines; `verbose` gives plain lines for each unit."""
     if in_notebook():
         return NotebookProgress()
-    return LiveProgress() if sys.stderr.isatty() and not verbose else PlainProgress(verbose=verbose)
+    return LiveProgress() if Messages(sys.stderr).isatty() and not verbose else PlainProgress(verbose=verbose)

@@ -281,14 +281,16 @@ def run_status(url: str) -> dict[str, Any]:
         stages = Plan.from_json(raw, store.url).stages
         contexts.update(dict.fromkeys([stage.name for stage in stages], Context(store)))
         rows += [_status_row(contexts[stage.name], stage, stages) for stage in stages]
+    batches = {name: run_status(own.url) for name, own in batch_runs(store)}
+    last = [_last_change(store.path(layout.EVENTS)), *(found["last_unit"] for found in batches.values())]
     return {
         "run": store.url,
         "status": manifest["status"],
         "error": manifest.get("error"),
-        "last_unit": _last_change(store.path(layout.EVENTS)),
+        "last_unit": max(filter(None, last), default=None),
         "stages": rows,
         "slow": _slow_units(manifest.get("slow", ()), contexts),
-        "batches": {name: run_status(own.url) for name, own in batch_runs(store)},
+        "batches": batches,
     }
 
 

@@ -29,6 +29,8 @@ REQUEUE_SECONDS = 5
 """How long a job that was requeued waits; SLURM derives it from how long a credential is good, two minutes unless told
 otherwise.
 """
+GRACE_SECONDS = 10
+"""From the signal of a preemption to the end of the job."""
 PATIENCE = 120.0
 
 CONFIGURATION = """
@@ -54,6 +56,8 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 ReturnToService=2
@@ -137,7 +141,11 @@ class Site:
         for name, own in zip(names, ports, strict=True):
             text += f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={own} CPUs={CPUS} "
             text += f"RealMemory={MEGABYTES} State=UNKNOWN\n"
-        text += f"PartitionName=batch Nodes={','.join(names)} Default=YES MaxTime=INFINITE State=UP\n"
+        text += f"PartitionName=batch Nodes={','.join(names)} Default=YES MaxTime=INFINITE State=UP PreemptMode=OFF\n"
+        text += (
+            f"PartitionName=low Nodes={','.join(names)} PriorityTier=1 PreemptMode=CANCEL GraceTime={GRACE_SECONDS}\n"
+        )
+        text += f"PartitionName=urgent Nodes={','.join(names)} PriorityTier=9 PreemptMode=OFF\n"
         text += f"PartitionName=closed Nodes={names[0]} MaxTime=INFINITE State=DOWN\n"
         (self.folder / "slurm.conf").write_text(text)
         munge = [f"--{what}={self.folder}/munge.{what.removesuffix('-file')}" for what in ("key-file", "socket")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -66,6 +67,68 @@ def test_the_wall_time_stops_a_run_that_the_next_start_finishes(
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
     # what ran when the driver stopped may have been recorded all the same
     assert {start for start, n in Counter(halts.starts()).items() if n > 1} <= {"score 0"}
+
+
+def test_a_preempted_job_goes_on(site: Site, tmp_path: Path, halts: Halts, ranking: bytes) -> None:
+    """SLURM tells the workers' step of it, and not the script; then it would kill the job."""
+    halts.want("score")
+    words = (*SMALL, "--partition=low", SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml")
+    job = site.submit(*words, "--set", f"output.path={tmp_path / 'run'}", **{**environment(), **halts.environment})
+    assert halts.job_at("score") == job
+    urgent = site.submit("--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    site.wait(lambda: f"STEP {job}.0 ON n1 CANCELLED" in log(site, job))
+    halts.go_on("score")
+    site.wait(lambda: site.show(job).get("Restarts") == "1")
+    assert "stopped by SIGTERM" in log(site, job)
+    assert site.run("scancel", urgent).returncode == 0
+    assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
+    assert site.show(job)["Restarts"] == "1"
+    assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
+
+
+def test_a_wall_time_in_which_no_unit_is_recorded(site: Site, tmp_path: Path, halts: Halts) -> None:
+    halts.want("*")
+    short = ("--time=00:01:00", "--signal=B:USR1@60")  # at once
+    words = (*SMALL, *short, SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml", "--set", f"output.path={tmp_path / 'run'}")
+    job = site.submit(*words, **{**environment(), **halts.environment})
+    assert halts.job_at("ingest") == job
+    assert site.end_of(job)["ExitCode"] == f"{STOPPED}:0", log(site, job)
+    assert re.search("no unit was recorded in this start: stage (labels|ingest) needs a longer wall", log(site, job))
+    assert site.show(job)["Restarts"] == "0"
+
+
+def test_an_output_that_another_run_uses_is_tried_again_a_few_times(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    overrides = ("--set", f"output.path={tmp_path / 'run'}", "--set", "cluster.wait_seconds=1")
+    with (tmp_path / "run" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        words = (*SMALL, SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml", *overrides)
+        job = site.submit(*words, **environment(), DASKFS_MAX_RETRIES="1")
+        assert site.end_of(job)["ExitCode"] == "4:0", log(site, job)
+    assert site.show(job)["Restarts"] == "1"
+    assert log(site, job).count("another daskfs process is running in") == 2
+    assert "exit code 4, and it was tried again 1 times" in log(site, job)
+    assert list(site.folder.glob(".daskfs-*")) == []
+
+
+def test_memory_of_nodes_where_a_site_refuses_that_of_cores(site: Site, tmp_path: Path, ranking: bytes) -> None:
+    lines = (SCRIPTS / "job.sbatch").read_text().splitlines(keepends=True)
+    (tmp_path / "job.sbatch").write_text("".join(line for line in lines if "SBATCH --mem-per-cpu" not in line))
+    words = ("--ntasks=2", "--nodes=1", "--mem=3G", tmp_path / "job.sbatch", SCRIPTS / "job.yaml")
+    job = site.submit(*words, "--set", f"output.path={tmp_path / 'run'}", **environment())
+    assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
+    assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
+    workers = {event["process"] for event in map(json.loads, (tmp_path / "run" / "events.jsonl").open())}
+    assert len(workers) == 2
+
+
+def test_a_job_of_one_node_is_planned_for_what_it_has(site: Site, tmp_path: Path) -> None:
+    plan = f"daskfs plan {SCRIPTS / 'job.yaml'} --set output.path={tmp_path / 'run'} --json"
+    words = ("--mem=1G", "--cpus-per-task=1", f"--output={tmp_path / 'plan'}", f"--wrap={plan}")
+    job = site.submit(*words, **environment())
+    assert site.end_of(job)["ExitCode"] == "0:0"
+    planned = json.loads((tmp_path / "plan").read_text())
+    assert (planned["memory_limit"], planned["memory"]) == (2**30, "1024 MiB (SLURM_MEM_PER_NODE)")
 
 
 def test_a_run_that_cannot_begin_ends_the_job_with_its_exit_code(site: Site, tmp_path: Path) -> None:

@@ -27,6 +27,13 @@ def test_scripts_are_ones_and_say_what_they_need(script: Path) -> None:
     assert f"usage: sbatch {script.name} JOB.yaml" in done.stderr
 
 
+def test_both_scripts_react_alike() -> None:
+    texts = [(FOLDER / name).read_text() for name in ("job.sbatch", "jobqueue.sbatch")]
+    parts = [text[text.index("# ---- the same") : text.index("# ---- the same up to here")] for text in texts]
+    assert parts[0] == parts[1]
+    assert len(parts[0].splitlines()) > 80
+
+
 @pytest.mark.parametrize("name", ["job", "jobqueue"])
 def test_jobs_fit(name: str, tmp_path: Path) -> None:
     plan = plan_job(load_job(FOLDER / f"{name}.yaml", [f"output.path={tmp_path}"]))
