@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
@@ -246,8 +247,8 @@ class _Target:
 class ApiServer:
     """Answers requests about objects."""
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    def __init__(self, objects: Objects, troubles: Path | None = None) -> None:
+        self.objects, self.troubles = objects, troubles
         self.app = web.Application()
         self.app.router.add_route("*", "/{tail:.*}", self._answer)
 
@@ -255,9 +256,34 @@ class ApiServer:
         try:
             if (found := self._discovered(request.path.rstrip("/"))) is not None:
                 return web.json_response(found)
-            return await self._about_objects(request, self._target(request.path))
+            target = self._target(request.path)
+            trouble = self._trouble(request, target)
+            if trouble is None or trouble.get("is_done"):
+                answer = await self._about_objects(request, target)
+            return answer if trouble is None else self._troubled(trouble)
         except RefusedError as refusal:
             return refusal.response()
+
+    def _trouble(self, request: web.Request, target: _Target) -> Object | None:
+        """Return the next trouble that a test wants for a request of a service account, once.
+
+        The file of troubles is a JSON list of: method, plural, code, headers, and whether what is asked is done.
+        """
+        if self.troubles is None or not self.troubles.exists() or "Authorization" not in request.headers:
+            return None
+        left: list[Object] = json.loads(self.troubles.read_text())
+        about = {"method": request.method, "plural": target.kind.plural}
+        found = next((one for one in left if {key: one[key] for key in about} == about), None)
+        if found is not None:
+            left.remove(found)
+            self.troubles.write_text(json.dumps(left))
+        return found
+
+    @staticmethod
+    def _troubled(trouble: Object) -> web.Response:
+        response = RefusedError(trouble["code"], "Trouble", "a test wants trouble").response()
+        response.headers.update(trouble.get("headers", {}))
+        return response
 
     def _discovered(self, path: str) -> Object | None:
         group_versions = dict.fromkeys(kind.group_version for kind in KINDS if kind.group)

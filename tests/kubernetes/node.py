@@ -1,8 +1,8 @@
 """A stand-in for what runs pods: Deployments and Jobs become pods, pods become processes of this machine.
 
-- A pod has one container, and that is one process, of this environment's programs; images are not looked at. It has an
-  address of its own on the loopback interface. A Service's name, in what a container is told, becomes the address of
-  the pod that it selects.
+- A pod has one container, and that is one process, of this environment's programs; images are not looked at, but those
+  of "nowhere/" cannot be pulled. It has an address of its own on the loopback interface. A Service's name, in what a
+  container is told, becomes the address of the pod that it selects.
 - Config maps, claims and scratch volumes are folders, and mount paths in arguments and variables become theirs.
 - A Deployment's container is started again when it ends. A Job's pod is followed by others, as its backoffLimit and its
   podFailurePolicy (exit codes only) have it.
@@ -153,6 +153,9 @@ class Node:
         address = f"{self._network}.{self._n_pods}"
         self.objects.set_status("pods", pod, podIP=address)
         place, container = self.folder / "pods" / pod["metadata"]["name"], pod["spec"]["containers"][0]
+        if container["image"].startswith("nowhere/"):
+            self._refuse_image(pod, container)
+            return
         mounts = self._mounted(pod, container, place)
         is_always = pod["spec"].get("restartPolicy", "Always") == "Always"
         uid, restarts = pod["metadata"]["uid"], 0
@@ -180,6 +183,15 @@ class Node:
                 return
             self.objects.set_status("pods", pod, containerStatuses=[state])
             await asyncio.sleep(RESTART_SECONDS)
+
+    def _refuse_image(self, pod: Object, container: Object) -> None:
+        waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
+        self.objects.set_status(
+            "pods", pod, containerStatuses=[{"name": container["name"], "state": {"waiting": waiting}}]
+        )
+        about = {"kind": "Pod", "name": pod["metadata"]["name"]}
+        event = {"type": "Warning", "reason": "Failed", "message": "not found", "involvedObject": about}
+        self.objects.create("events", pod["metadata"]["namespace"], {"metadata": {"generateName": "pull-"}, **event})
 
     def _is_wanted(self, pod: Object) -> bool:
         uid = pod["metadata"]["uid"]
@@ -217,6 +229,11 @@ class Node:
         for source in container.get("envFrom", []):
             result |= self._from_object(pod["metadata"]["namespace"], source)
         for variable in container.get("env", []):
+            if (reference := variable.get("valueFrom", {}).get("configMapKeyRef")) is not None:
+                found = self._from_object(pod["metadata"]["namespace"], {"configMapRef": reference})
+                if reference["key"] in found:
+                    result[variable["name"]] = found[reference["key"]]
+                continue
             result[variable["name"]] = _expanded(_value(variable, pod, container, address), result)
         return {key: _in_folders(await self._resolved(value), mounts) for key, value in result.items()}
 

@@ -2,9 +2,9 @@
 
     python -m tests.kubernetes.standin FOLDER [pending]
 
-FOLDER/kubeconfig says how to reach them, as soon as they answer. SIGTERM ends them and what runs in their pods. With
-"pending" each DaskCluster's phase "Running" is overwritten, as the operator may do by itself
-(https://github.com/dask/dask-kubernetes/issues/968).
+FOLDER/kubeconfig says how to reach them, as soon as they answer; FOLDER/troubles.json may hold answers that are errors.
+SIGTERM ends them and what runs in their pods. With "pending" each DaskCluster's phase "Running" is overwritten, as the
+operator may do by itself (https://github.com/dask/dask-kubernetes/issues/968).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def serve(folder: Path, *, is_pending: bool) -> None:
     if is_pending:
         keep_pending(objects)
     objects.create("namespaces", None, {"metadata": {"name": NAMESPACE}})
-    runner = web.AppRunner(ApiServer(objects).app, shutdown_timeout=0.1)
+    runner = web.AppRunner(ApiServer(objects, folder / "troubles.json").app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -236,6 +236,11 @@ def test_scheduled_job_goes_on_after_interruptions(setup: Setup) -> None:
     setup.apply()
     setup.halted("score")
     before = records(setup.run)
+    asked = {"method": "GET", "plural": "pods"}
+    lost = {"method": "POST", "plural": "daskjobs", "code": 503, "is_done": True}
+    busy = {**asked, "code": 429, "headers": {"Retry-After": "3"}}
+    stale = [{**asked, "code": 401}] * 4  # kr8s itself tries again three times
+    (cluster.folder / "troubles.json").write_text(json.dumps([busy, *stale, lost]))
     cluster.start_scheduled("daskfs-now")
     cluster.wait("the launching pod to wait", lambda: "waiting for daskfs-runner" in cluster.log("daskfs-now-*"))
     setup.want("evaluate")
@@ -245,6 +250,8 @@ def test_scheduled_job_goes_on_after_interruptions(setup: Setup) -> None:
     setup.halted("evaluate")
     (first,) = setup.copies()
     assert "removing the cluster daskfs," in cluster.log(first)
+    assert json.loads((cluster.folder / "troubles.json").read_text()) == []
+    assert cluster.log(first).count("the API server does not answer") >= 2
     assert [one["metadata"]["name"] for one in cluster.all("daskclusters")] == [first]
     os.kill(int((cluster.folder / f"pods/{first}-runner/pid").read_text()), signal.SIGTERM)
     setup.let_go("evaluate")
@@ -267,6 +274,32 @@ def test_scheduled_job_goes_on_after_interruptions(setup: Setup) -> None:
     condition = cluster.status("jobs", "daskfs-bad")["conditions"][0]
     assert (condition["type"], condition["reason"]) == ("Failed", "PodFailurePolicy")
     assert "exit code 3" in cluster.log("daskfs-bad-?????")
+
+    # nor has what the API server forbids
+    role = {"rules": [{"apiGroups": ["kubernetes.dask.org"], "resources": ["daskjobs"], "verbs": ["get", "list"]}]}
+    cluster.kubectl("patch", "role", "daskfs-launch", "--type=merge", "-p", json.dumps(role))
+    cluster.start_scheduled("daskfs-no")
+    cluster.wait("the job", lambda: "completionTime" in cluster.status("jobs", "daskfs-no"))
+    assert 'the API server forbids: service account "daskfs-launch" cannot list pods' in cluster.log("daskfs-no-?????")
+    assert "exit code 2" in cluster.log("daskfs-no-?????")
+
+    # a runner that does not start is not waited for all day
+    setup.patch("DaskJob", "/spec/job/spec/containers/0/image", "nowhere/daskfs:1")
+    setup.apply()
+    environment = {"data": {"DASKFS_START_SECONDS": "1"}}
+    cluster.kubectl("patch", "configmap", "daskfs-environment", "--type=merge", "-p", json.dumps(environment))
+    cluster.kubectl(
+        "patch", "cronjob", "daskfs", "--type=merge", "-p", '{"spec":{"jobTemplate":{"spec":{"backoffLimit":0}}}}'
+    )
+    cluster.start_scheduled("daskfs-image")
+    cluster.wait("the job", lambda: "completionTime" in cluster.status("jobs", "daskfs-image"))
+    told = cluster.log("daskfs-image-?????")
+    assert '-runner: ImagePullBackOff: Back-off pulling image "nowhere/daskfs:1"' in told
+    assert "no runner was up in 1 s (DASKFS_START_SECONDS): " in told
+    assert told.count("ImagePullBackOff") == 2, "once when it is seen, and once at the end"
+    assert "exit code 4" in told
+    setup.patch("DaskJob", "/spec/job/spec/containers/0/image", "daskfs")
+    setup.apply()
 
     # a job that is deleted takes its run with it
     cluster.start_scheduled("daskfs-gone")
