@@ -19,6 +19,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from daskfs.errors import DaskfsError, ExitCode, JobError
+from daskfs.execution.dask_configuration import explain
 from daskfs.execution.signals import end_process_when_stopped
 from daskfs.execution.streams import guard_streams, print_result
 from daskfs.redaction import redact_credentials, strip_control_characters
@@ -29,6 +30,7 @@ EPILOG = (
     "75 interrupted but resumable."
 )
 MiB = 2**20
+ZARR_SECONDS = 5.0
 TYPER_INTERRUPTED = 130
 """Exit code that typer returns for Ctrl-C."""
 _OF_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
@@ -877,8 +879,18 @@ def main() -> None:
         run_command_line()
     finally:
         messages.tell_lost()
-        # Zarr would wait .2 s for its thread of reads and writes, a daemon, and then print a traceback
-        atexit.unregister(getattr(sys.modules.get("zarr.core.sync"), "cleanup_resources", lambda: None))
+        _end_zarr()
+
+
+def _end_zarr() -> None:
+    """End Zarr's thread of reads and writes: Zarr itself waits .2 s for it, and then prints a traceback."""
+    sync = sys.modules.get("zarr.core.sync")
+    loop, thread = (getattr(sync, name, [None])[0] for name in ("loop", "iothread"))
+    if sync is not None and loop is not None and thread is not None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(ZARR_SECONDS)
+        if thread.is_alive():
+            atexit.unregister(sync.cleanup_resources)
 
 
 def _finalize() -> None:
@@ -900,7 +912,13 @@ def run_command_line() -> NoReturn:
     except OSError as error:
         if error.errno in _OF_PATHS and error.filename is not None:
             _fail(f"{str(error.filename)[:200]} cannot be used: {error.strerror}.", ExitCode.INPUT)
+        if "temporary directory" in str(error):  # of tempfile
+            _fail("no directory for temporary files can be written here: name one by TMPDIR.", ExitCode.USAGE)
         _fail(f"{error.filename}: {error.strerror}." if error.filename else str(error), ExitCode.FAILED)
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+        if (message := explain(error)) is None:
+            raise
+        _fail(message, ExitCode.USAGE)
     if code == TYPER_INTERRUPTED:
         _fail("interrupted", ExitCode.INTERRUPTED)
     sys.exit(code)

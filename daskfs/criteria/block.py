@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import re
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
+
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+_GRANTS_ACCESS = re.compile("secret|token|passw|credential|key", re.IGNORECASE)
+"""Parts of names of variables whose values belong in no job."""
+
+
+def expand_variables(text: str) -> str:
+    """Return a path with the values of variables such as ``$SCRATCH`` or ``${USER}``.
+
+    Raises
+    ------
+    ValueError
+        For a variable that is not set, or whose name says that it holds a credential.
+    """
+
+    def value_of(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if _GRANTS_ACCESS.search(name):
+            msg = f"the variable {name} holds a credential by its name; {CREDENTIALS_BELONG}"
+            raise ValueError(msg)
+        if name not in os.environ:
+            msg = f"the variable {name} is not set here, where the driver runs"
+            raise ValueError(msg)
+        return os.environ[name]
+
+    return _VARIABLE.sub(value_of, text)
 
 
 class Keys(BaseModel):
@@ -28,7 +56,18 @@ class Keys(BaseModel):
 
 
 class Block(Keys):
-    """Base of all blocks: refuses credentials as well."""
+    """Base of all blocks: expands variables in paths, and refuses credentials.
+
+    Attributes
+    ----------
+    path_keys
+        Keys that hold paths, in which variables of the environment such as ``$SCRATCH`` are replaced by their values.
+    path_or_name_keys
+        Keys that may hold names, in which that is done where a text has a slash.
+    """
+
+    path_keys: ClassVar[tuple[str, ...]] = ()
+    path_or_name_keys: ClassVar[tuple[str, ...]] = ()
 
     @field_validator("*", mode="before")
     @classmethod
@@ -37,6 +76,14 @@ class Block(Keys):
         if any(isinstance(text, str) and has_credentials(text) for text in texts):
             raise ValueError(CREDENTIALS_BELONG)
         return value
+
+    @field_validator("*", mode="before")  # of two, pydantic calls the last one first
+    @classmethod
+    def _variables_expanded(cls, value: Any, info: ValidationInfo) -> Any:
+        is_path = info.field_name in cls.path_keys or (
+            info.field_name in cls.path_or_name_keys and isinstance(value, str) and "/" in value
+        )
+        return expand_variables(value) if is_path and isinstance(value, str) else value
 
 
 BlockType = TypeVar("BlockType", bound=Block)

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from daskfs.criteria.block import Block
+from daskfs.criteria.block import Block, expand_variables
 from daskfs.criteria.laplacian import GraphChoice
 from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
@@ -45,6 +45,9 @@ Missing = Literal["refuse", "mean", "pairwise"]
 
 class DataBlock(Block):
     """Location of the data: each path is a file path, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
+
+    path_keys = ("source",)
+    path_or_name_keys = ("labels", "weights", "groups", "times", "batch", "row_names", "feature_names")
 
     source: str = Field(min_length=1, description=f"Where X is: {SUPPORTED}.")
     array: str | None = Field(
@@ -209,6 +212,9 @@ class TransformBlock(Block):
 class GraphBlock(GraphChoice, Block):
     """Defaults of every method that uses the neighbor graph."""
 
+    path_keys = ("precomputed",)
+    path_or_name_keys = ("use_rep",)
+
     engine: Engine = Field(
         "auto",
         description=(
@@ -278,6 +284,8 @@ class ClusterBlock(Block):
     An address or a scheduler file joins a running cluster, slurm and kubernetes start workers elsewhere.
     """
 
+    path_keys = ("scheduler_file",)
+
     workers: NonNegativeInt | Literal["auto"] = Field(
         "auto",
         description=(
@@ -331,6 +339,12 @@ class ClusterBlock(Block):
             raise ValueError(msg)
         return value
 
+    @field_validator("local_directory")
+    @classmethod
+    def _of_the_node(cls, value: str | None, info: ValidationInfo) -> str | None:
+        # the shell of a SLURM job expands its own variables
+        return expand_variables(value) if value is not None and info.data.get("slurm") is None else value
+
     @field_validator("memory_limit")
     @classmethod
     def _in_bytes(cls, value: str | int | None) -> int | None:
@@ -364,6 +378,8 @@ class ClusterBlock(Block):
 
 class OutputBlock(Block):
     """Location and title of the run."""
+
+    path_keys = ("path",)
 
     path: str = Field(min_length=1, description="Directory, or URL (s3://, gs://, az://), of the run.")
     title: str | None = Field(None, description="Of the report. None: the name of the source.")

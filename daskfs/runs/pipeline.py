@@ -53,6 +53,7 @@ from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.limits import check_memory
+from daskfs.stages.machine import job_scratch
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_output_path, as_path, is_there, lies_in, remove
@@ -184,9 +185,11 @@ class _Run:
         self.damages.append(damage)
         self._keep(damage)
 
-    def _tell_of_workers(self, pool: Pool, planned: Workers) -> None:
+    def _warn_of_surroundings(self, pool: Pool, planned: Workers) -> None:
         workers, silent = pool.heard()
         warnings = [planned.warning]
+        if (scratch := job_scratch()) is not None and lies_in(self.store.path(""), scratch):
+            warnings += [f"output.path lies in {scratch}, which is deleted with this job: a requeue will not find it"]
         if silent:
             n_workers, named = len(workers) + len(silent), ", ".join(sorted(silent))
             warnings += [f"{len(silent)} of {n_workers} workers do not answer, and get no units until they do: {named}"]
@@ -222,7 +225,7 @@ class _Run:
             # existing workers report their memory; new ones are only started for a job that passed all checks
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
             workers = granted_workers(settings, client)
-            self._tell_of_workers(pool_of(settings, client), workers)
+            self._warn_of_surroundings(pool_of(settings, client), workers)
             tiles = self._prepared(workers, is_joined=settings.is_joined)
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:

@@ -20,6 +20,8 @@ LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 """Files of a control group: of version 2, where the kernel slows a group above ``memory.high``, and of version 1."""
 CORES = ("SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK"), ("LSB_DJOB_NUMPROC",), ("NSLOTS",), ("PBS_NCPUS",)
 """Cores of a job by the variables of SLURM, LSF, SGE and PBS; of each, the first one that is set."""
+JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "JOB_ID", "PBS_JOBID")
+"""Variables of batch jobs."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 
 
@@ -50,6 +52,12 @@ def machine_memory(root: Path = Path("/"), environment: Mapping[str, str] = os.e
 def machine_cores(environment: Mapping[str, str] = os.environ) -> int:
     """Return the number of cores of this process: by its affinity, its control group, and its batch job."""
     return min([CPU_COUNT, *(_cores(environment, *names) for names in CORES)])
+
+
+def job_scratch(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the directory for temporary files of a batch job, which is deleted with it; None outside of one."""
+    folder = environment.get("TMPDIR") if any(name in environment for name in JOBS) else None
+    return Path(folder).absolute() if folder else None
 
 
 def _cores(environment: Mapping[str, str], *names: str) -> int:

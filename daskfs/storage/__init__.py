@@ -16,6 +16,7 @@ import os
 import posixpath
 import shutil
 import stat
+import sys
 import threading
 import uuid
 import zipfile
@@ -69,6 +70,8 @@ __all__ = [
 
 ASIDE = ".aside-"
 """Separates the name of a folder that was moved aside from a unique suffix."""
+IN_USE = (errno.ENOTEMPTY, errno.EBUSY)
+"""Errors of deleting a folder of NFS in which a process has a file open: it stays as .nfsXXXX."""
 CANNOT = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
 """Errors of file systems without hard links, and of stores without conditional writes."""
 FEW = 4
@@ -236,7 +239,8 @@ def is_there(where: StoragePath) -> bool:
 def remove(where: StoragePath) -> None:
     """Delete a file, an object or a folder with its contents, if present.
 
-    A folder is renamed first, so that processes that still write to it cannot fill it while it is deleted.
+    A folder is renamed first, so that processes that still write to it cannot fill it while it is deleted. What NFS
+    keeps for a process that has a file open stays in it, and is deleted like any unfinished write, when a run starts.
     """
     if isinstance(where, ObjectPath):
         where.unlink()
@@ -244,9 +248,20 @@ def remove(where: StoragePath) -> None:
     elif where.is_dir() and not where.is_symlink():
         renamed = _temporary_name(where)
         where.rename(renamed)
-        shutil.rmtree(renamed)
+        _remove_tree(renamed)
     else:
         where.unlink(missing_ok=True)
+
+
+def _remove_tree(folder: Path) -> None:
+    def refuse(_: object, path: str, error: BaseException) -> None:
+        if isinstance(error, OSError) and error.errno not in IN_USE:
+            raise OSError(error.errno, error.strerror, path) from error  # else it is a name without its folder
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=refuse)
+    else:
+        shutil.rmtree(folder, onerror=lambda function, path, found: refuse(function, path, found[1]))
 
 
 def remove_file(where: StoragePath, root: StoragePath) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from daskfs.errors import WriteError
 from daskfs.storage import StoragePath, remove
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+GiB = 2**30
+FREE_BYTES = 4 * GiB
+"""Free bytes from which a disk is not called full: more than any single write."""
 NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -34,8 +39,21 @@ def explain_write_errors(path: StoragePath) -> Iterator[None]:
 
 
 def no_room(path: StoragePath, error: OSError) -> WriteError:
-    """Return the error for a full disk."""
-    return WriteError(f"cannot write {path}: {error.strerror}. Make room there; the same command goes on.")
+    """Return the error for a full disk, or a full quota."""
+    return WriteError(f"cannot write {path}: {error.strerror}. {_remedy(path)}; the same command goes on.")
+
+
+def _remedy(path: StoragePath) -> str:
+    """Return what to do on a disk that takes no more, by what it says of itself."""
+    if isinstance(path, Path):
+        with suppress(OSError):
+            state = os.statvfs(next(folder for folder in path.parents if folder.exists()))
+            if state.f_files and not state.f_favail:
+                return "It has no room for more files (inodes), however small: delete some"
+            free = state.f_bavail * state.f_frsize
+            if free > FREE_BYTES:
+                return f"{free / GiB:.0f} GiB are free, so a quota of bytes or files is reached: make room within it"
+    return "Make room there"
 
 
 def try_to_remove(path: StoragePath) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections import Counter
@@ -90,20 +91,24 @@ def test_a_job_that_is_told_to_leave_ends_its_unit(site: Site, tmp_path: Path, h
 
 
 def test_a_run_has_tls(site: Site, tmp_path: Path) -> None:
-    own = {"interface": "lo", "log_directory": str(tmp_path / "logs")}
-    cluster = {"workers": 1, "memory_limit": "1GiB", "slurm": own}
-    path = write_job(tmp_path, basic_job(tmp_path, cluster=cluster))
+    """In a folder with blanks, with scratch of the node."""
+    folder = tmp_path / "my run é ü"
+    folder.mkdir()
+    own = {"interface": "lo", "log_directory": str(folder / "the logs")}
+    cluster = {"workers": 1, "memory_limit": "1GiB", "slurm": own, "local_directory": "$TMPDIR/of $SLURM_JOB_ID"}
+    path = write_job(folder, basic_job(folder, cluster=cluster))
     done = run_at(site, path)
     assert (done.returncode, done.stderr) == (0, "")
-    logs = "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
+    logs = "".join(log.read_text() for log in (folder / "the logs").iterdir())
     assert "tls://127.0.0.1:" in logs
     assert "tcp://" not in logs
-    assert list(tmp_path.glob(".dask-jobqueue*")) == []  # its certificate
+    assert re.search(r"Local Directory: +\S*/of \d+/dask-scratch-space", logs)
+    assert list(folder.glob(".dask-jobqueue*")) == []  # its certificate
 
 
 def run_at(site: Site, job: Path) -> subprocess.CompletedProcess[str]:
     """Run a job on a machine that submits to SLURM."""
-    own = {**site.environment, "PYTHONPATH": str(ROOT)}
+    own = {**site.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(job.parent)}
     return subprocess.run(
         command("run", job, "-q"), capture_output=True, text=True, check=False, env=own, cwd=job.parent
     )

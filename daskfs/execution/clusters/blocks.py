@@ -17,6 +17,8 @@ _QUOTES = re.compile("[\"']")
 class SlurmBlock(Block):
     """Workers as SLURM jobs, one job each; the driver submits them. Keys are named as in dask-jobqueue."""
 
+    path_keys = ("python", "log_directory", "shared_temp_directory")
+
     queue: str | None = Field(None, min_length=1, description="The partition. None: the site's default.")
     account: str | None = Field(None, min_length=1, description="What the jobs are charged to.")
     walltime: str = Field(

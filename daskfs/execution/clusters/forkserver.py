@@ -8,20 +8,36 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, util
 from multiprocessing.connection import Connection
 
 METHOD_KEY = "distributed.worker.multiprocessing-method"
 IMPORTS = "daskfs.execution.clusters.imports"
+LONGEST_FOLDER, SHORT_FOLDER = 60, "/tmp"
+"""Bytes of TMPDIR up to which its sockets can have names, and what takes its place."""
 
 
 def begin(environment: dict[str, str]) -> None:
     """Start the fork server of this process if it has none; it imports in the background."""
+    _shorten_socket_paths()
     with _environment(environment):
         forkserver.set_forkserver_preload([IMPORTS])
         forkserver.ensure_running()
+
+
+def _shorten_socket_paths() -> None:
+    """Make the folder of this process's sockets below /tmp if that of TMPDIR is long: paths end at some 100 bytes."""
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) <= LONGEST_FOLDER:
+        return
+    tempfile.tempdir = SHORT_FOLDER
+    try:
+        util.get_temp_dir()  # of mode 0700; it is kept, and removed at the end of the process
+    finally:
+        tempfile.tempdir = folder
 
 
 def start_method(environment: dict[str, str]) -> str:

@@ -23,6 +23,7 @@ from daskfs.execution.cluster import ONE_THREAD, ClusterSettings
 from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
 from daskfs.execution.clusters.worker_environment import SPAWN_KEY
+from daskfs.execution.dask_configuration import configured_by, root_cause
 from daskfs.execution.pool import granted_workers
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
@@ -157,9 +158,10 @@ def _started(settings: ClusterSettings, limit: int | None, security: Security | 
             env={**ONE_THREAD, **DRIVER_ENDS_THEM},
         )
     except (OSError, RuntimeError) as error:
+        site = f" Dask is configured by {named}." if (named := configured_by()) else ""
         msg = (
-            f"the workers of the local cluster cannot start ({error}): run with --set cluster.workers=0 to see what a "
-            "process of daskfs lacks here, or start fewer of them."
+            f"the workers of the local cluster cannot start ({root_cause(error)}): run with --set cluster.workers=0 to "
+            f"see what a process of daskfs lacks here, or start fewer of them.{site}"
         )
         raise ClusterError(msg) from error
 

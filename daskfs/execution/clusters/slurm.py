@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 from distributed import Client, Status
 from distributed.utils import get_ip
@@ -32,8 +34,10 @@ from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.execution.clusters.worker_environment import variable, worker_environment
+from daskfs.execution.dask_configuration import source_of
 from daskfs.execution.worker import LIFETIME_KEY
 
+logger = logging.getLogger(__name__)
 MiB = 2**20
 JOB_NAME = "daskfs-worker"
 DEATH_SECONDS = 120
@@ -56,6 +60,16 @@ class WorkerJob(SLURMJob):
     """One job; the class keeps the error of the last submission."""
 
     refused = ""
+
+    def __init__(self, *arguments: Any, security: Any = None, **options: Any) -> None:
+        super().__init__(*arguments, security=security, **options)
+        # dask-jobqueue quotes nothing in what the shell of the job and SLURM read
+        for path in filter(None, (security.get_tls_config_for_role("worker") if security else {}).values()):
+            self._command_template = self._command_template.replace(f" {path}", f" {shlex.quote(path)}")
+        if self.log_directory is not None:
+            header = re.escape(str(self.log_directory))
+            form = re.compile(rf"^(#SBATCH -[eo] )({header}/.*)$", re.MULTILINE)
+            self.job_header = form.sub(r'\1"\2"', self.job_header or "")
 
     async def _submit_job(self, script_filename: str) -> str:
         try:
@@ -143,6 +157,23 @@ class SlurmWorkers(SLURMCluster):
         return {job: text for job, _, text in pairs}
 
 
+def on_node(path: str) -> str:
+    """Quote a path for the shell of a node, which expands variables such as $TMPDIR in it."""
+    return '"' + re.sub(r'(["`\\])', r"\\\1", path) + '"'
+
+
+def of_site(settings: ClusterSettings) -> dict[str, Any]:
+    """Return the options of dask-jobqueue that the site's configuration of Dask sets, and the job leaves out."""
+    slurm = settings.slurm
+    assert slurm is not None
+    keys = {"queue": slurm.queue, "account": slurm.account, "interface": slurm.interface}
+    keys |= {"local-directory": settings.local_directory, "log-directory": slurm.log_directory}
+    keys |= {"shared-temp-directory": slurm.shared_temp_directory}
+    keys |= dict.fromkeys(("job-extra-directives", "job-directives-skip", "job-script-prologue"))
+    configured = {key: dask.config.get(f"jobqueue.slurm.{key}", None) for key, value in keys.items() if value is None}
+    return {key: value for key, value in configured.items() if value}
+
+
 def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
     """Return the options of dask-jobqueue for each job; the driver's configuration must be that of the run."""
     assert settings.memory_limit is not None
@@ -151,17 +182,19 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
     if lifetime >= SHORTEST_LIFETIME:
         environment[variable(LIFETIME_KEY)] = str(lifetime)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    site = of_site(settings)
+    local_directory = settings.local_directory or site.get("local-directory")
     return {
-        "queue": slurm.queue,
-        "account": slurm.account,
+        "queue": slurm.queue or site.get("queue"),
+        "account": slurm.account or site.get("account"),
         "walltime": slurm.walltime,
-        "interface": slurm.interface,
+        "interface": slurm.interface or site.get("interface"),
         "cores": settings.threads,
         "processes": 1,
         "memory": f"{settings.memory_limit}B",
         "job_mem": f"{-(-settings.memory_limit // MiB)}M",
         "nanny": False,
-        "local_directory": settings.local_directory,
+        "local_directory": None if local_directory is None else on_node(local_directory),
         "death_timeout": DEATH_SECONDS,
         # a parent shell would end at the first signal, and its children with it
         "python": f"exec {shlex.quote(slurm.python or sys.executable)}",
@@ -169,11 +202,14 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
             "--preload daskfs.execution.worker",
             *(() if settings.dashboard else ("--no-dashboard", "--dashboard-address 127.0.0.1:0")),
         ],
-        "job_script_prologue": [*exports, *slurm.job_script_prologue],
+        "job_script_prologue": [*exports, *site.get("job-script-prologue", ()), *slurm.job_script_prologue],
         # a job that SLURM requeued would run in addition to its replacement
-        "job_extra_directives": ["--no-requeue", *slurm.job_extra_directives],
-        "job_directives_skip": list(slurm.job_directives_skip),
-        "log_directory": slurm.log_directory,
+        "job_extra_directives": [
+            *("--no-requeue", *site.get("job-extra-directives", ())),
+            *slurm.job_extra_directives,
+        ],
+        "job_directives_skip": [*site.get("job-directives-skip", ()), *slurm.job_directives_skip],
+        "log_directory": slurm.log_directory or site.get("log-directory"),
         "job_name": JOB_NAME,
     }
 
@@ -186,15 +222,19 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     if shutil.which(WorkerJob.submit_command) is None:
         msg = "cluster.slurm submits jobs by sbatch, which is not there: start daskfs where SLURM takes jobs from."
         raise ClusterError(msg)
-    options = job_options(settings, slurm)
+    options, site = job_options(settings, slurm), of_site(settings)
+    for key, value in site.items():
+        name = f"jobqueue.slurm.{key}"
+        by = source_of(name) or "Dask's configuration"
+        logger.warning("cluster.slurm: %s is %s, by %s (%s)", key, value, name, by)
     WorkerJob.refused = ""
     # without an interface dask-jobqueue would make the scheduler listen on all of them
-    where = {"interface": slurm.interface} if slurm.interface else {"host": get_ip()}
+    where = {"interface": options["interface"]} if options["interface"] else {"host": get_ip()}
     try:
         cluster = SlurmWorkers(
             job_cls=WorkerJob,  # type: ignore[arg-type]  # annotated as an object of the class
             security=made_for_the_run(settings),
-            shared_temp_directory=slurm.shared_temp_directory or str(Path.cwd()),
+            shared_temp_directory=slurm.shared_temp_directory or site.get("shared-temp-directory") or str(Path.cwd()),
             silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
             scheduler_options={**where, "dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
             **options,
@@ -207,7 +247,8 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
         def look() -> None:
             if WorkerJob.refused:
-                msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See cluster.slurm in the job."
+                keys = ", ".join(["cluster.slurm in the job", *(f"jobqueue.slurm.{key} of the site" for key in site)])
+                msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See {keys}."
                 raise ClusterError(msg)
             if cluster.have_ended(settings.n_workers):  # further jobs would fail as well
                 raise ClusterError(_all_ended(settings.n_workers, slurm.log_directory))
