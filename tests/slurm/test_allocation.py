@@ -122,13 +122,21 @@ def test_memory_of_nodes_where_a_site_refuses_that_of_cores(site: Site, tmp_path
     assert len(workers) == 2
 
 
-def test_a_job_of_one_node_is_planned_for_what_it_has(site: Site, tmp_path: Path) -> None:
-    plan = f"daskfs plan {SCRIPTS / 'job.yaml'} --set output.path={tmp_path / 'run'} --json"
-    words = ("--mem=1G", "--cpus-per-task=1", f"--output={tmp_path / 'plan'}", f"--wrap={plan}")
+def test_a_job_of_one_node_uses_what_it_has(site: Site, tmp_path: Path, ranking: bytes) -> None:
+    """Of its memory the driver takes a part, and each worker an equal share of the rest."""
+    output = ("--set", f"output.path={tmp_path / 'run'}", "--set", "cluster.workers=2")
+    words = ("--mem=3G", "--cpus-per-task=2", SCRIPTS / "one_node.sbatch", SCRIPTS / "job.yaml", *output)
     job = site.submit(*words, **environment())
-    assert site.end_of(job)["ExitCode"] == "0:0"
-    planned = json.loads((tmp_path / "plan").read_text())
-    assert (planned["memory_limit"], planned["memory"]) == (2**30, "1024 MiB (SLURM_MEM_PER_NODE)")
+    assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
+    assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
+    plan = f"daskfs plan {SCRIPTS / 'job.yaml'} --set output.path={tmp_path / 'new'} --json"
+    for options, limit in (("", 2**30), (" --set cluster.workers=2", 2**28)):
+        words = ("--mem=1G", "--cpus-per-task=1", f"--output={tmp_path / 'plan'}", f"--wrap={plan}{options}")
+        job = site.submit(*words, **environment())
+        planned = json.loads((tmp_path / "plan").read_text()) if site.end_of(job)["ExitCode"] == "0:0" else {}
+        assert planned.get("memory_limit", limit) == limit
+        assert planned.get("memory", "1024 MiB (SLURM_MEM_PER_NODE)") == "1024 MiB (SLURM_MEM_PER_NODE)"
+        assert planned or "there are 1024 MiB (SLURM_MEM_PER_NODE)" in (tmp_path / "plan").read_text()
 
 
 def test_a_run_that_cannot_begin_ends_the_job_with_its_exit_code(site: Site, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_run_has_tls(site: Site, tmp_path: Path) -> None:
     logs = "".join(log.read_text() for log in (folder / "the logs").iterdir())
     assert "tls://127.0.0.1:" in logs
     assert "tcp://" not in logs
-    assert re.search(r"Local Directory: +\S*/of \d+/dask-scratch-space", logs)
+    assert re.search(r"Local Directory: +.*/of \d+/dask-scratch-space", logs)
     assert list(folder.glob(".dask-jobqueue*")) == []  # its certificate
 
 

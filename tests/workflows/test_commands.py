@@ -32,6 +32,7 @@ TRIED_BY = {
     "python -m tests.benchmarks.compared": "tests/benchmarks/test_benchmarks.py::test_comparison_with_other_packages",
     "sbatch workflows/slurm/job.sbatch": "tests/slurm/test_allocation.py::test_",
     "sbatch job.sbatch": "tests/slurm/test_allocation.py::test_",
+    "sbatch one_node.sbatch": "tests/slurm/test_allocation.py::test_a_job_of_one_node_uses_what_it_has",
     "sbatch jobqueue.sbatch": "tests/slurm/test_jobqueue.py::test_",
     "python workflows/partly_labeled.py": f"{SHIPPED}::test_every_criterion_ranks_by_few_labels",
     "python workflows/papers/laplacian.py": f"{PAPERS}::test_figures_are_the_papers",
