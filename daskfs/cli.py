@@ -884,12 +884,11 @@ def main() -> None:
 
 def _end_zarr() -> None:
     """End Zarr's thread of reads and writes: Zarr itself waits .2 s for it, and then prints a traceback."""
-    sync = sys.modules.get("zarr.core.sync")
-    loop, thread = (getattr(sync, name, [None])[0] for name in ("loop", "iothread"))
-    if sync is not None and loop is not None and thread is not None:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(ZARR_SECONDS)
-        if thread.is_alive():
+    sync: Any = sys.modules.get("zarr.core.sync")
+    if sync is not None and sync.loop[0] is not None:
+        sync.loop[0].call_soon_threadsafe(sync.loop[0].stop)
+        sync.iothread[0].join(ZARR_SECONDS)
+        if sync.iothread[0].is_alive():
             atexit.unregister(sync.cleanup_resources)
 
 

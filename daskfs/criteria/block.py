@@ -19,23 +19,16 @@ _GRANTS_ACCESS = re.compile("secret|token|passw|credential|key", re.IGNORECASE)
 def expand_variables(text: str) -> str:
     """Return a path with the values of variables such as ``$SCRATCH`` or ``${USER}``.
 
-    Raises
-    ------
-    ValueError
-        For a variable that is not set, or whose name says that it holds a credential.
+    :class:`ValueError` for one that is not set, or whose name says that it holds a credential.
     """
-
-    def value_of(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    for name in {found[1] or found[2] for found in _VARIABLE.finditer(text)}:
         if _GRANTS_ACCESS.search(name):
             msg = f"the variable {name} holds a credential by its name; {CREDENTIALS_BELONG}"
             raise ValueError(msg)
         if name not in os.environ:
             msg = f"the variable {name} is not set here, where the driver runs"
             raise ValueError(msg)
-        return os.environ[name]
-
-    return _VARIABLE.sub(value_of, text)
+    return os.path.expandvars(text)
 
 
 class Keys(BaseModel):
@@ -56,14 +49,9 @@ class Keys(BaseModel):
 
 
 class Block(Keys):
-    """Base of all blocks: expands variables in paths, and refuses credentials.
+    """Base of all blocks: refuses credentials, and expands variables in `path_keys`.
 
-    Attributes
-    ----------
-    path_keys
-        Keys that hold paths, in which variables of the environment such as ``$SCRATCH`` are replaced by their values.
-    path_or_name_keys
-        Keys that may hold names, in which that is done where a text has a slash.
+    In `path_or_name_keys` it does so where a text has a slash, as columns may have any name.
     """
 
     path_keys: ClassVar[tuple[str, ...]] = ()
@@ -80,10 +68,9 @@ class Block(Keys):
     @field_validator("*", mode="before")  # of two, pydantic calls the last one first
     @classmethod
     def _variables_expanded(cls, value: Any, info: ValidationInfo) -> Any:
-        is_path = info.field_name in cls.path_keys or (
-            info.field_name in cls.path_or_name_keys and isinstance(value, str) and "/" in value
-        )
-        return expand_variables(value) if is_path and isinstance(value, str) else value
+        key, text = info.field_name, value if isinstance(value, str) else ""
+        is_path = key in cls.path_keys or (key in cls.path_or_name_keys and "/" in text)
+        return expand_variables(text) if is_path and text else value
 
 
 BlockType = TypeVar("BlockType", bound=Block)

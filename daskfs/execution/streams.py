@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 
 class Messages:
-    """A stream of messages whose failures do not reach those who write.
-
-    Attributes
-    ----------
-    n_lost
-        Number of writes that failed.
-    """
+    """A stream of messages; those that cannot be written are lost, and raise nothing."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream, self.n_lost, self._reason = stream, 0, ""
+        self._stream, self._reason = stream, ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -31,8 +25,7 @@ class Messages:
                 self._stream.write(text)
                 self._stream.flush()
             except (OSError, ValueError) as error:  # ValueError: of a closed stream
-                self.n_lost += 1
-                self._reason = getattr(error, "strerror", None) or str(error)
+                self._reason = str(error)
         return len(text)
 
     def flush(self) -> None:
@@ -44,26 +37,21 @@ class Messages:
 
     def tell_lost(self) -> None:
         """Write that messages were lost, if so and if that can be written now."""
-        if self.n_lost:
-            self.write(f"daskfs: messages could not be written here ({self._reason}).\n")
+        if self._reason:
+            self.write(f"daskfs: messages could not be written here: {self._reason}.\n")
 
 
 def guard_streams() -> Messages:
-    """Make ``sys.stderr`` a stream of messages, and closed standard streams null devices; return the former.
+    """Make ``sys.stderr`` a stream of messages, which is returned, and closed standard streams null devices.
 
     Else the next file that is opened would be the standard stream.
     """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError as error:
-            if error.errno != errno.EBADF:
-                raise
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest free number
+        pass
+    os.close(number)
     nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
-    if sys.stdout is None:
-        sys.stdout = nowhere
-    messages = Messages(nowhere if sys.stderr is None else sys.stderr)
+    sys.stdout = sys.stdout or nowhere
+    messages = Messages(sys.stderr or nowhere)
     sys.stderr = cast("TextIO", messages)
     return messages
 
@@ -74,6 +62,6 @@ def print_result(text: str) -> None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError:
-        if sys.stdout is sys.__stdout__:  # what is left in its buffer would fail again at the end of the process
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        with suppress(OSError):  # what is left in its buffer would fail again at the end of the process
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise

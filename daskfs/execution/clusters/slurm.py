@@ -34,7 +34,7 @@ from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.execution.clusters.worker_environment import variable, worker_environment
-from daskfs.execution.dask_configuration import source_of
+from daskfs.execution.dask_configuration import configured_by
 from daskfs.execution.worker import LIFETIME_KEY
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,9 @@ controller is shared.
 """
 ANSWER_SECONDS = 20.0
 """Timeout in seconds of SLURM's controller."""
+ADDED = ("job_extra_directives", "job_directives_skip", "job_script_prologue")
+OF_SITE = ("queue", "account", "interface", "local_directory", "log_directory", "shared_temp_directory", *ADDED)
+"""Options that a site's jobqueue.yaml may set; the job's are used instead, or, of some, after them."""
 ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY")
 """States of jobs that will not start a worker any more."""
 
@@ -66,10 +69,7 @@ class WorkerJob(SLURMJob):
         # dask-jobqueue quotes nothing in what the shell of the job and SLURM read
         for path in filter(None, (security.get_tls_config_for_role("worker") if security else {}).values()):
             self._command_template = self._command_template.replace(f" {path}", f" {shlex.quote(path)}")
-        if self.log_directory is not None:
-            header = re.escape(str(self.log_directory))
-            form = re.compile(rf"^(#SBATCH -[eo] )({header}/.*)$", re.MULTILINE)
-            self.job_header = form.sub(r'\1"\2"', self.job_header or "")
+        self.job_header = re.sub(r"^(#SBATCH -[eo] )(.*/.*)$", r'\1"\2"', self.job_header or "", flags=re.MULTILINE)
 
     async def _submit_job(self, script_filename: str) -> str:
         try:
@@ -164,14 +164,9 @@ def on_node(path: str) -> str:
 
 def of_site(settings: ClusterSettings) -> dict[str, Any]:
     """Return the options of dask-jobqueue that the site's configuration of Dask sets, and the job leaves out."""
-    slurm = settings.slurm
-    assert slurm is not None
-    keys = {"queue": slurm.queue, "account": slurm.account, "interface": slurm.interface}
-    keys |= {"local-directory": settings.local_directory, "log-directory": slurm.log_directory}
-    keys |= {"shared-temp-directory": slurm.shared_temp_directory}
-    keys |= dict.fromkeys(("job-extra-directives", "job-directives-skip", "job-script-prologue"))
-    configured = {key: dask.config.get(f"jobqueue.slurm.{key}", None) for key, value in keys.items() if value is None}
-    return {key: value for key, value in configured.items() if value}
+    own = {"local_directory": settings.local_directory, **(settings.slurm.model_dump() if settings.slurm else {})}
+    site = {key: dask.config.get(f"jobqueue.slurm.{key}", None) for key in OF_SITE if not own[key] or key in ADDED}
+    return {key: value for key, value in site.items() if value}
 
 
 def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
@@ -183,7 +178,7 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
         environment[variable(LIFETIME_KEY)] = str(lifetime)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     site = of_site(settings)
-    local_directory = settings.local_directory or site.get("local-directory")
+    local_directory = settings.local_directory or site.get("local_directory")
     return {
         "queue": slurm.queue or site.get("queue"),
         "account": slurm.account or site.get("account"),
@@ -202,14 +197,14 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
             "--preload daskfs.execution.worker",
             *(() if settings.dashboard else ("--no-dashboard", "--dashboard-address 127.0.0.1:0")),
         ],
-        "job_script_prologue": [*exports, *site.get("job-script-prologue", ()), *slurm.job_script_prologue],
+        "job_script_prologue": [*exports, *site.get("job_script_prologue", ()), *slurm.job_script_prologue],
         # a job that SLURM requeued would run in addition to its replacement
         "job_extra_directives": [
-            *("--no-requeue", *site.get("job-extra-directives", ())),
+            *("--no-requeue", *site.get("job_extra_directives", ())),
             *slurm.job_extra_directives,
         ],
-        "job_directives_skip": [*site.get("job-directives-skip", ()), *slurm.job_directives_skip],
-        "log_directory": slurm.log_directory or site.get("log-directory"),
+        "job_directives_skip": [*site.get("job_directives_skip", ()), *slurm.job_directives_skip],
+        "log_directory": slurm.log_directory or site.get("log_directory"),
         "job_name": JOB_NAME,
     }
 
@@ -224,9 +219,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         raise ClusterError(msg)
     options, site = job_options(settings, slurm), of_site(settings)
     for key, value in site.items():
-        name = f"jobqueue.slurm.{key}"
-        by = source_of(name) or "Dask's configuration"
-        logger.warning("cluster.slurm: %s is %s, by %s (%s)", key, value, name, by)
+        logger.warning("cluster.slurm takes %s: %s from jobqueue.slurm of the site (%s)", key, value, configured_by())
     WorkerJob.refused = ""
     # without an interface dask-jobqueue would make the scheduler listen on all of them
     where = {"interface": options["interface"]} if options["interface"] else {"host": get_ip()}
@@ -234,7 +227,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         cluster = SlurmWorkers(
             job_cls=WorkerJob,  # type: ignore[arg-type]  # annotated as an object of the class
             security=made_for_the_run(settings),
-            shared_temp_directory=slurm.shared_temp_directory or site.get("shared-temp-directory") or str(Path.cwd()),
+            shared_temp_directory=slurm.shared_temp_directory or site.get("shared_temp_directory") or str(Path.cwd()),
             silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
             scheduler_options={**where, "dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
             **options,
