@@ -226,13 +226,20 @@ def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers
         if not settings.is_local and settings.workers != 0:
             return Workers(settings.memory_limit, settings.threads, count)
         machine, driver = machine_memory(), DRIVER.nbytes if settings.is_local else 0
-        limit = settings.memory_limit or max(MiB, machine.nbytes - driver) // count
-        return Workers(limit, settings.threads, count, machine, driver)
+        if settings.memory_limit is None:
+            share = max(MiB, machine.nbytes - driver) // count
+            return Workers(share, settings.threads, count, machine, driver)
+        parts = f"{count} x {settings.memory_limit / MiB:.0f} MiB for workers and {driver / MiB:.0f} MiB for the driver"
+        is_more = count * settings.memory_limit + driver > machine.nbytes
+        warning = f"{parts} are more than {machine}: processes may be killed" if is_more else ""
+        return Workers(settings.memory_limit, settings.threads, count, warning=warning)
     workers = pool_of(settings, client).identities().values()
     limits = tuple(limit for worker in workers if (limit := int(worker.get("memory_limit") or 0)) > 0)
     threads = max((int(worker.get("nthreads") or 1) for worker in workers), default=settings.threads)
     smallest = min((*limits, *filter(None, [settings.memory_limit])), default=None)
-    return Workers(smallest, threads, max(len(workers), 1), smallest_of=limits)
+    unlike = f"workers have {min(limits) / MiB:.0f} to {max(limits) / MiB:.0f} MiB" if len(set(limits)) > 1 else ""
+    warning = f"{unlike}: units are planned for the smallest" if unlike else ""
+    return Workers(smallest, threads, max(len(workers), 1), warning=warning)
 
 
 def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:

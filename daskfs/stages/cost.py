@@ -122,11 +122,11 @@ class Workers:
     count
         Number of processes.
     machine
-        Memory that local processes share, of the machine or of a batch job; None for other workers.
+        Memory, of the machine or of a batch job, of which `memory_limit` is a share; None where it is none.
     driver
         Bytes of it for the driver.
-    smallest_of
-        Memory limits of existing workers.
+    warning
+        What to know of the memory of these workers; empty for nothing.
     """
 
     memory_limit: int | None = None
@@ -134,18 +134,7 @@ class Workers:
     count: int = 1
     machine: Memory | None = None
     driver: int = 0
-    smallest_of: tuple[int, ...] = ()
-
-    @property
-    def warning(self) -> str | None:
-        """What to know of the memory of these workers: limits that differ, or exceed together what there is."""
-        limit, mebibytes = self.memory_limit or 0, [f"{limit / MiB:.0f}" for limit in sorted(set(self.smallest_of))]
-        if len(mebibytes) > 1:
-            return f"workers have {mebibytes[0]} to {mebibytes[-1]} MiB: units are planned for the smallest"
-        if self.machine is None or self.needed_bytes(limit) <= self.machine.nbytes:
-            return None
-        parts = f"{self.count} x {limit / MiB:.0f} MiB for workers and {self.driver / MiB:.0f} MiB for the driver"
-        return f"{parts} are more than {self.machine}: processes may be killed"
+    warning: str = ""
 
     def needed_bytes(self, memory_limit: int) -> int:
         """Return the bytes that the workers, each with a memory limit, and the driver need together."""

@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import psutil
-from dask.system import CPU_COUNT
 
 MiB = 2**20
 UNITS = {"": 1, "K": 2**10, "M": MiB, "G": 2**30, "T": 2**40}
@@ -44,7 +43,7 @@ def machine_memory(root: Path = Path("/"), environment: Mapping[str, str] = os.e
 
 def machine_cores(environment: Mapping[str, str] = os.environ) -> int:
     """Return the number of cores of this process: by its affinity, its control group, and its batch job."""
-    return min([CPU_COUNT, *(_cores(environment, *names) for names in CORES)])
+    return min(_cores(environment, *names) for names in ((), *CORES))
 
 
 def job_scratch(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -54,6 +53,8 @@ def job_scratch(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def _cores(environment: Mapping[str, str], *names: str) -> int:
+    from dask.system import CPU_COUNT
+
     text = next((environment[name] for name in names if name in environment), "")
     return max(1, int(text)) if text.isdecimal() else CPU_COUNT
 

@@ -69,7 +69,8 @@ def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:
     if not begun or not now:
         return not begun and not now
     known, current = begun[0].parameters, now[0].parameters
-    return known["fingerprint"] == current["fingerprint"] and not turned_link(known["state"], current["state"])
+    is_same = known.get("fingerprint") == current["fingerprint"]  # others' stages have none
+    return is_same and not turned_link(known["state"], current["state"])
 
 
 def base_of(begun: TilePlan, *, is_finished: bool) -> dict[str, Any]:

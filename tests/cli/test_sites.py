@@ -139,7 +139,7 @@ class TestTemporaryFolders:
             "main()\n"
         )
         job = write_job(tmp_path, basic_job(tmp_path, cluster={"workers": 1}))
-        command = [sys.executable, "-c", code, "run", job]
+        command = [sys.executable, "-c", code, "run", str(job)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (USAGE, 1), done.stderr
         assert "no directory for temporary files can be written here: name one by TMPDIR" in done.stderr

@@ -131,8 +131,8 @@ def test_a_job_of_one_node_uses_what_it_has(site: Site, tmp_path: Path, ranking:
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
     plan = f"daskfs plan {SCRIPTS / 'job.yaml'} --set output.path={tmp_path / 'new'} --json"
     for options, limit in (("", 2**30), (" --set cluster.workers=2", 2**28)):
-        words = ("--mem=1G", "--cpus-per-task=1", f"--output={tmp_path / 'plan'}", f"--wrap={plan}{options}")
-        job = site.submit(*words, **environment())
+        planning = (f"--output={tmp_path / 'plan'}", f"--wrap={plan}{options}")
+        job = site.submit("--mem=1G", "--cpus-per-task=1", *planning, **environment())
         planned = json.loads((tmp_path / "plan").read_text()) if site.end_of(job)["ExitCode"] == "0:0" else {}
         assert planned.get("memory_limit", limit) == limit
         assert planned.get("memory", "1024 MiB (SLURM_MEM_PER_NODE)") == "1024 MiB (SLURM_MEM_PER_NODE)"

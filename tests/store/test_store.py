@@ -311,7 +311,7 @@ def test_folders_of_a_killed_deletion_are_deleted(tmp_path: Path, monkeypatch: p
     store = Store(tmp_path)
     store.write_json("sums/3/0.json", {})
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", lambda _: None)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
         store.delete("sums/3")
     assert list(tmp_path.rglob("0.json"))
     store.remove_unfinished()

@@ -69,7 +69,8 @@ class WorkerJob(SLURMJob):
         # dask-jobqueue quotes nothing in what the shell of the job and SLURM read
         for path in filter(None, (security.get_tls_config_for_role("worker") if security else {}).values()):
             self._command_template = self._command_template.replace(f" {path}", f" {shlex.quote(path)}")
-        self.job_header = re.sub(r"^(#SBATCH -[eo] )(.*/.*)$", r'\1"\2"', self.job_header or "", flags=re.MULTILINE)
+        form = re.compile(r"^(#SBATCH -[eo] )(.*[^\w./%\n-].*)$", re.MULTILINE)
+        self.job_header = form.sub(r'\1"\2"', self.job_header or "")
 
     async def _submit_job(self, script_filename: str) -> str:
         try:
