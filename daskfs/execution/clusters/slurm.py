@@ -160,7 +160,7 @@ class SlurmWorkers(SLURMCluster):
 
 def on_node(path: str) -> str:
     """Quote a path for the shell of a node, which expands variables such as $TMPDIR in it."""
-    return '"' + re.sub(r'(["`\\])', r"\\\1", path) + '"'
+    return path if path == shlex.quote(path) else '"' + re.sub(r'(["`\\])', r"\\\1", path) + '"'
 
 
 def of_site(settings: ClusterSettings) -> dict[str, Any]:
