@@ -47,9 +47,10 @@ def machine_cores(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def job_scratch(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the directory for temporary files of a batch job, which is deleted with it; None outside of one."""
-    folder = environment.get("TMPDIR") if any(name in environment for name in JOBS) else None
-    return Path(folder).absolute() if folder else None
+    """Return the directory for temporary files that is named after this batch job, and deleted with it; else None."""
+    folder = environment.get("TMPDIR", "")
+    numbers = (environment.get(name, "").partition(".")[0] for name in JOBS)  # 123.server in PBS
+    return Path(folder).absolute() if any(number and number in folder for number in numbers) else None
 
 
 def _cores(environment: Mapping[str, str], *names: str) -> int:

@@ -70,9 +70,14 @@ class TestVariables:
             load_job(write_job(tmp_path, basic_job(tmp_path)), ["cluster.local_directory=$DASKFS_NO_SUCH"])
 
     def test_an_output_that_goes_with_the_job_is_warned_of(self, tmp_path: Path) -> None:
-        done = run(write_job(tmp_path, basic_job(tmp_path)), SLURM_JOB_ID="1", TMPDIR=str(tmp_path))
-        assert done.returncode == 0
-        assert f"output.path lies in {tmp_path}, which is deleted with this job" in done.stderr
+        own = tmp_path / "slurm.4711"
+        own.mkdir()
+        job = write_job(own, basic_job(own))
+        told = f"output.path lies in {own}, which is deleted with this job"
+        assert told in run(job, SLURM_JOB_ID="4711", TMPDIR=str(own)).stderr
+        assert told in run(job, PBS_JOBID="4711.server", TMPDIR=str(own)).stderr
+        assert told not in run(job, SLURM_JOB_ID="12", TMPDIR=str(own)).stderr, "a directory that stays"
+        assert told not in run(job, TMPDIR=str(own)).stderr
 
 
 class TestConfigurationOfDask:
