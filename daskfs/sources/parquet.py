@@ -85,7 +85,8 @@ class ParquetTable:
         with self._open() as file:
             if wrong := self.non_numeric(columns):
                 raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
-            found = {self._column_dtype(file.schema_arrow.field(index)) for index in columns}
+            schema = file.schema_arrow  # each access converts the types of all columns
+            found = {self._column_dtype(schema.field(index)) for index in columns}
             if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(file, columns):
                 found.add(np.dtype(np.float64))
         return found
@@ -96,8 +97,9 @@ class ParquetTable:
 
         found = []
         with self._open() as file:
+            schema = file.schema_arrow
             for index in columns:
-                kind = file.schema_arrow.field(index).type
+                kind = schema.field(index).type
                 is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
                 of = pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating
                 if not any(one(kind) for one in of):
@@ -159,9 +161,8 @@ class ParquetTable:
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a repeated name selects both columns, and "a" also selects "a.b".
-        places = {
-            name: batch.schema.get_all_field_indices(name) for name in {self.columns[column] for column in columns}
-        }
+        schema = batch.schema
+        places = {name: schema.get_all_field_indices(name) for name in {self.columns[column] for column in columns}}
         picked = []
         for column in columns:
             name = self.columns[column]
