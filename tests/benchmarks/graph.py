@@ -5,8 +5,9 @@
 Tables: ``auto`` (CPU of what ``engine: auto`` chooses against exact search and one in-memory NN-descent), ``descent``
 (CPU of the graph against NNDescent, faiss and hnswlib in memory, which the extra ``bench`` installs), ``ranking``
 (scores on an approximate graph against the exact one), ``wide`` (projected search), ``sparse`` (a job on sparse data),
-``workers`` (two workers against one), ``big`` (a job on data larger than the workers' memory; takes long) and
-``spaces`` (features by graphs in different spaces, on the classes of a file: ``--data``).
+``workers`` (two workers against one), ``metrics`` (``engine: pynndescent`` over one group and over five, against
+NNDescent by hand), ``big`` (a job on data larger than the workers' memory; takes long) and ``spaces`` (features by
+graphs in different spaces, on the classes of a file: ``--data``).
 ``--scale`` shrinks the numbers of rows.
 """
 
@@ -14,11 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,11 @@ RECALL = 0.98
 """Recall that libraries are held to; our search aims at it by itself."""
 PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 SEARCHED = (20, 30, 45, 70, 100, 150, 220)
+METRICS = (
+    *((name, "dense") for name in ("manhattan", "chebyshev", "canberra", "braycurtis", "minkowski")),
+    *((name, "sparse") for name in ("jaccard", "correlation", "manhattan")),
+)
+N_GROUPS = 5
 GRAPH_STAGES = ("cells", "assign", "build", "merge", "recall")
 
 
@@ -428,11 +437,64 @@ def workers_table(n_samples: int) -> Iterator[dict[str, Any]]:
         }
 
 
+def metric_data(n_samples: int, form: str) -> Any:
+    """Return rows of ten latent dimensions, or sparse binary rows that share parts of sixty sets."""
+    if form == "dense":
+        return low_rank(n_samples, 32)
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(0)
+    sets = rng.integers(0, 1000, (60, 60))
+    columns = np.where(rng.random((n_samples, 60)) < 0.6, sets[rng.integers(0, 60, n_samples)], -1)
+    columns[:, :10] = rng.integers(0, 1000, (n_samples, 10))
+    rows, places = np.nonzero(columns >= 0)
+    X = csr_matrix((np.ones(rows.size, np.float32), (rows, columns[rows, places])), (n_samples, 1000))
+    X.data[:] = 1
+    return X
+
+
+def search_by_metric(n_samples: int, metric: str, form: str, n_groups: int, k: int = 10) -> dict[str, float]:
+    """Search in this process, by daskfs over some groups, or, of 0 groups, by NNDescent; compile beforehand."""
+    from pynndescent import NNDescent
+
+    from daskfs.graph import partition
+    from daskfs.kernels.neighbors.metrics import checked_metric
+
+    X, kwds = metric_data(n_samples, form), {"p": 3} if metric == "minkowski" else {}
+
+    def search(part: Any) -> np.ndarray:
+        if n_groups:
+            partition.GROUP_ROWS = -(-part.shape[0] // n_groups)
+            graph = knn_graph(part, k, metric=metric, metric_kwds=kwds or None, engine="pynndescent")
+            return np.asarray(graph.distances)
+        index = NNDescent(part, metric=metric, metric_kwds=kwds, n_neighbors=16, random_state=0, n_jobs=1)
+        return np.asarray(index.neighbor_graph[1][:, 1 : k + 1])  # without the row itself
+
+    compiled, _ = cpu(lambda: search(X[:2000]))
+    spent, found = cpu(lambda: search(X))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    rows = np.sort(np.random.default_rng(1).choice(n_samples, CHECKED_ROWS, replace=False))
+    base = prepare_rows(X, checked_metric(metric, kwds or None))
+    farthest = exact_neighbors(base.part(rows), rows, base, 0, k)[1][:, -1:]
+    recall = float((found[rows] <= farthest * (1 + 1e-5) + 1e-6).mean())
+    return {"compile_cpu": compiled, "cpu": spent, "recall": recall, "peak_mib": peak}
+
+
+def metric_table(n_samples: int) -> Iterator[dict[str, Any]]:
+    """``engine: pynndescent`` over one group and over several beside NNDescent, each in a process of its own."""
+    for metric, form in METRICS:
+        for n_groups in (0, 1, N_GROUPS):
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                measured = pool.submit(search_by_metric, n_samples, metric, form, n_groups).result()
+            by = {0: "NNDescent", 1: "one group"}.get(n_groups, f"{n_groups} groups")
+            yield {"metric": metric, "rows": form, "by": by, **measured}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    names = ("auto", "descent", "ranking", "wide", "sparse", "workers", "big", "spaces")
-    parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-2]))
+    names = ("auto", "descent", "ranking", "wide", "sparse", "workers", "metrics", "big", "spaces")
+    parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-3]))
     parser.add_argument("--scale", type=float, default=1.0, help="Multiplies rows, and columns of wide data.")
     parser.add_argument("--big-source", default="synthetic:lowrank?n_samples=4000000&n_features=512&rank=10&noise=0.5")
     parser.add_argument("--data", type=Path, help="File of the table spaces: .npz of X and classes y.")
@@ -469,6 +531,9 @@ def main(arguments: list[str] | None = None) -> None:
         show(f"sparse job, 2 workers of 2 GB: {seconds:.0f} s", stage_rows(result))
     if "workers" in options.tables:
         show("two workers against one", list(workers_table(rows(200_000))))
+    if "metrics" in options.tables:
+        title = f"engine: pynndescent and NNDescent, {rows(30_000):,} rows, k = 10"
+        show(title, list(metric_table(rows(30_000))))
     if "spaces" in options.tables:
         show("first 50 features by Laplacian Score, k = 5, by the space of the graph", list(space_table(options.data)))
     if "big" in options.tables:
