@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from pathlib import Path
 
-FOLDERS = ("/etc/dask", "~/.config/dask")
+FOLDERS = (os.environ.get("DASK_ROOT_CONFIG", "/etc/dask"), f"{sys.prefix}/etc/dask", "~/.config/dask")
 """Where Dask looks for files, beside the path that ``DASK_CONFIG`` names."""
 READERS = ("config", "preloading")
 """Modules of Dask that read the configuration, and import what it names."""

@@ -83,7 +83,7 @@ def _of_groups(root: Path) -> Iterator[Memory]:
             group = mounted / PurePosixPath(path).relative_to(part)
         for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(mounted))):
             for file in (folder / name for name in LIMITS):
-                text = file.read_text().strip() if file.is_file() else ""
+                text = file.read_text().strip() if os.access(file, os.R_OK) else ""
                 if text.isdecimal():  # else "max"
                     yield Memory(int(text), f"/{file.relative_to(root)}")
 
