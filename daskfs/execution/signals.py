@@ -79,6 +79,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
     check_stopped()
 
 
+def stop_message() -> str:
+    """Return the message of the signal that stops this run, "" without one.
+
+    What is raised may say it otherwise: Python's codecs raise an error of the same class with more text.
+    """
+    return _request.message
+
+
 def check_stopped() -> None:
     """Raise :class:`RunStoppedError` after a signal.
 

@@ -19,7 +19,7 @@ from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool, granted_workers, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
-from daskfs.execution.signals import check_stopped, stoppable, undisturbed
+from daskfs.execution.signals import check_stopped, stop_message, stoppable, undisturbed
 from daskfs.execution.submission import Report, pending_units, run_stages
 from daskfs.graph.partitioned_search import check_room, expected_misses
 from daskfs.job.blocks import DataBlock
@@ -260,9 +260,9 @@ class _Run:
         try:
             yield
         except (DaskfsError, OSError) as error:
-            status = "stopped" if isinstance(error, RunStoppedError) else "failed"
+            status = "stopped" if stop_message() or isinstance(error, RunStoppedError) else "failed"
             notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-            self.manifest.update(status=status, error=redact_credentials(f"{error}{notes}"))
+            self.manifest.update(status=status, error=redact_credentials(stop_message() or f"{error}{notes}"))
             if self.lock.is_there:
                 with suppress(OSError, WriteError):  # a full or failed disk may have ended the run
                     self.log.flush()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from daskfs.errors import RunStoppedError
+from daskfs import load_job, run_job
+from daskfs.errors import InputError, RunStoppedError
+from daskfs.execution.progress import Silent
 from daskfs.execution.signals import SIGNALS, UNLESS_HANDLED, stoppable
+from tests.execution.runs import write_job
 
 CODE = """
 import signal, sys
@@ -43,3 +48,23 @@ def test_others_keep_their_signals(number: signal.Signals, how: str, expected: s
         [sys.executable, "-c", CODE, str(int(number)), how], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == expected
+
+
+@pytest.mark.parametrize("kind", [RunStoppedError, InputError])
+def test_a_run_says_which_signal_stopped_it(kind: type[Exception], tmp_path: Path) -> None:
+    """Whatever a codec or a library makes of the error that the signal raises in it."""
+    job = write_job(tmp_path, "sklearn:iris", methods=["VarianceScore"], evaluate=None, cluster={"workers": 0})
+
+    class Interrupted(Silent):
+        def unit_done(self, *_: object) -> None:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except RunStoppedError as error:
+                msg = f"decoding with 'cp437' codec failed ({error})"
+                raise kind(msg) from error
+
+    with pytest.raises(RunStoppedError, match=r"^stopped by SIGTERM"):
+        run_job(load_job(job), Interrupted())
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert manifest["status"] == "stopped"
+    assert manifest["error"].startswith("stopped by SIGTERM; the same command goes on")
