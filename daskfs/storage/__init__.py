@@ -254,9 +254,12 @@ def remove(where: StoragePath) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
+    first: list[str] = []  # Python 3.13 calls again with the folder of the path whose error was raised
+
     def refuse(_: object, path: str, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno not in IN_USE:
-            raise OSError(error.errno, error.strerror, path) from error  # else it is a name without its folder
+            first.append(path)
+            raise OSError(error.errno, error.strerror, first[0]) from error  # else it is a name without its folder
 
     if sys.version_info >= (3, 12):
         shutil.rmtree(folder, onexc=refuse)
