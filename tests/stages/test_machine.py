@@ -100,13 +100,14 @@ def test_cores_are_those_of_the_job() -> None:
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group of version 1 with 1 GB, of a process that may make one."""
+def group() -> Iterator[Path | None]:
+    """A control group of version 1 with 1 GiB; None where this user or system cannot make one."""
     path = Path(f"/sys/fs/cgroup/memory/daskfs_test_{os.getpid()}")
     try:
         path.mkdir()
-    except OSError as error:
-        pytest.skip(f"needs a control group of version 1: {error.strerror}")
+    except OSError:
+        yield None
+        return
     (path / "memory.limit_in_bytes").write_text(str(GiB))
     yield path
     path.rmdir()
@@ -114,18 +115,25 @@ def group() -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("workers", "code"), [("auto", 0), (2, 2)])
-def test_a_run_in_a_group_of_one_gigabyte(group: Path, tmp_path: Path, workers: int | str, code: int) -> None:
+def test_a_run_in_one_gigabyte(group: Path | None, tmp_path: Path, workers: int | str, code: int) -> None:
+    """In a control group, which the kernel enforces; where there can be none, by what SLURM says."""
     source = "synthetic:lowrank?n_samples=200000&n_features=600"
     job = write_job(tmp_path, source, methods=["LaplacianScore"], evaluate=None, cluster={"workers": workers})
-    command = [sys.executable, "-m", "daskfs", "run", str(job)]
+    environment = {**os.environ, **({} if group else {"SLURM_MEM_PER_NODE": "1024"})}
 
     def enter() -> None:
-        (group / "cgroup.procs").write_text("0")
+        if group is not None:
+            (group / "cgroup.procs").write_text("0")
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, preexec_fn=enter, check=False)
+    command = [sys.executable, "-m", "daskfs", "run", str(job)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, preexec_fn=enter, check=False, env=environment
+    )
     assert done.returncode == code, done.stderr
-    assert "oom_kill 0" in (group / "memory.oom_control").read_text()
-    assert int((group / "memory.max_usage_in_bytes").read_text()) <= GiB
+    if group is not None:
+        assert "oom_kill 0" in (group / "memory.oom_control").read_text()
+        assert int((group / "memory.max_usage_in_bytes").read_text()) <= GiB
     if code:
         assert "MiB or more, or start fewer workers: with the driver they would need " in done.stderr
-        assert f"MiB, and there are 1024 MiB ({group}/memory.limit_in_bytes)." in done.stderr
+        limit = "SLURM_MEM_PER_NODE" if group is None else f"{group}/memory.limit_in_bytes"
+        assert f"MiB, and there are 1024 MiB ({limit})." in done.stderr
