@@ -31,6 +31,7 @@ EPILOG = (
 )
 MiB = 2**20
 ZARR_SECONDS = 5.0
+"""Longest wait for Zarr's thread at the end of the process."""
 TYPER_INTERRUPTED = 130
 """Exit code that typer returns for Ctrl-C."""
 _OF_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)

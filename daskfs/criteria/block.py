@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
-_GRANTS_ACCESS = re.compile("secret|token|passw|credential|key", re.IGNORECASE)
+_GRANTS_ACCESS = re.compile("secret|token|passw|credential|(?:^|_|api|access)key(?:_|$)", re.IGNORECASE)
 """Parts of names of variables whose values belong in no job."""
 
 

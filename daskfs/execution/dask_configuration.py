@@ -1,4 +1,4 @@
-"""Dask's configuration of a site or a user: its files and variables are named where they are wrong, or decide."""
+"""Files and variables of a site or a user that configure Dask, for messages about them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def explain(error: BaseException) -> str | None:
     places = [f"{part}{file}.py" for part in PACKAGES for file in READERS]
     read = any(code.co_filename.endswith(place) for code in codes for place in places)
     imported = any(code.co_name == "<module>" and part in code.co_filename for code in codes for part in PACKAGES)
-    if not (read or imported) or not (named := configured_by()):
+    is_incomplete = isinstance(error, ImportError) and not read  # a package that Dask needs is missing
+    if is_incomplete or not (read or imported) or not (named := configured_by()):
         return None
     return f"Dask cannot be configured ({_first_line(error)}): correct what is wrong in {named}."
 

@@ -19,7 +19,7 @@ from daskfs.errors import StoreError
 from daskfs.job.job import Job
 from daskfs.storage import ObjectPath, StoragePath, as_path, remove
 from daskfs.store import layout
-from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, hold_lease, in_use, lease_holder, owner
+from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, hold_lease, in_use, lease_holder, owner, waiting
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
 from daskfs.version import CHANGED_SINCE, __version__
@@ -149,8 +149,7 @@ def _take(handle: int, root: Path, key: str, tell: Callable[[str], None], wait_s
         if not _is_locked(handle):
             holder = os.pread(handle, 200, 0).decode("utf-8", "replace")
             if wait_seconds:
-                who = holder or "another process"
-                tell(f"{root} is locked by {who}: waiting up to {wait_seconds:.0f} s for its end.")
+                tell(waiting(root, holder, wait_seconds))
             give_up, pause = time.monotonic() + wait_seconds, threading.Event()
             while not _is_locked(handle):
                 if time.monotonic() >= give_up:

@@ -126,7 +126,8 @@ def plan_job(job: Job) -> dict[str, Any]:
     """Plan a run without running or writing anything: stages, units, recorded units, bytes and memory.
 
     Units and bytes of a stage in a loop are those of one round. `bytes_at_once` are the most that outputs take on disk
-    at a time, uncompressed, as intermediate ones are deleted. `cost` lists the memory of a unit at its peak.
+    at a time, uncompressed, as intermediate ones are deleted. `memory` is what local workers share, and what limits
+    it; None if the job sets their limit. `cost` lists the memory of a unit at its peak.
     """
     return describe_plan(job, planned_run(job))
 

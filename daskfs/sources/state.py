@@ -33,12 +33,15 @@ def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
 
 
 def contents_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what identifies the contents in a :func:`source_state`, without where they lie."""
+    """Return a :func:`source_state` without the places of its files."""
     return {key: value for key, value in state.items() if key != "places"}
 
 
 def turned_link(planned: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return a name that is of another file of the same device in the second :func:`source_state`, or None."""
+    """Return the name of a link that leads to another file of the same device in a later state; None without one.
+
+    Both are results of :func:`source_state`.
+    """
     places = now.get("places", {})
     for name, (path, device, inode) in planned.get("places", {}).items():
         path_now, device_now, inode_now = places.get(name, (path, device, inode))
@@ -79,7 +82,7 @@ def _without_path(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any], n_rows: int) -> int:
-    """Return how many of the first `n_rows` rows of a source are known to be those that it had in a planned state.
+    """Return the number of rows, of the first `n_rows`, that are known to be those of a planned state.
 
     :class:`InputError` if its changes are more than rows at its end, or if that cannot be told.
     """
@@ -136,7 +139,7 @@ def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(reference: str) -> list[Any] | None:
-    """Return real path, device and inode of a file, directory, or that of a pattern; None for what is no local one."""
+    """Return real path, device and inode of a file or directory, of a pattern those of its folder; None for a URL."""
     found = split_reference(reference)
     path = as_path(reference) if found is None else found[0]
     if isinstance(path, ObjectPath) or is_generated(reference):

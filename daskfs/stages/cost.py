@@ -122,11 +122,11 @@ class Workers:
     count
         Number of processes.
     machine
-        Memory, of the machine or of a batch job, of which `memory_limit` is a share; None where it is none.
+        Memory of the machine or of the batch job, of which `memory_limit` is a share; None if it is no share.
     driver
         Bytes of it for the driver.
     warning
-        What to know of the memory of these workers; empty for nothing.
+        Warning about the memory of these workers; may be empty.
     """
 
     memory_limit: int | None = None

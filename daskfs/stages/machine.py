@@ -50,7 +50,8 @@ def job_scratch(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the directory for temporary files that is named after this batch job, and deleted with it; else None."""
     folder = environment.get("TMPDIR", "")
     numbers = (environment.get(name, "").partition(".")[0] for name in JOBS)  # 123.server in PBS
-    return Path(folder).absolute() if any(number and number in folder for number in numbers) else None
+    is_own = any(number.isdecimal() and number in re.findall(r"\d+", folder) for number in numbers)
+    return Path(folder).absolute() if is_own else None
 
 
 def _cores(environment: Mapping[str, str], *names: str) -> int:

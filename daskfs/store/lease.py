@@ -48,6 +48,11 @@ def in_use(root: object, holder: object, key: str) -> InUseError:
     )
 
 
+def waiting(root: object, holder: object, seconds: float) -> str:
+    """Return the message about a wait for the end of the process that has locked a directory."""
+    return f"{root} is locked by {holder or 'another process'}: waiting up to {seconds:.0f} s for its end."
+
+
 class Lease:
     """Lock held by this process; `warning` says why it is not, if the store has no conditional writes."""
 
@@ -98,10 +103,7 @@ class Lease:
             seconds = float(held.get("seconds", self.seconds))
             if not told:
                 told = True
-                tell(
-                    f"{self.root} is locked by {held.get('owner')}: waiting up to "
-                    f"{max(wait_seconds, seconds * (1 + MARGIN)):.0f} s for its end."
-                )
+                tell(waiting(self.root, held.get("owner"), max(wait_seconds, seconds * (1 + MARGIN))))
             if self._has_ended(tag, seconds):
                 if self._is_written(tag):
                     break

@@ -57,6 +57,13 @@ class TestVariables:
             refused(outcome, USAGE, "output.path", "credential")
             assert "swordfish" not in outcome.err
 
+    def test_a_name_that_only_sounds_like_a_credential_serves(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MONKEY_DIR", str(tmp_path))
+        job = write_job(tmp_path, basic_job(tmp_path, output={"path": "$MONKEY_DIR/run"}))
+        assert daskfs("run", job, "-q").code == 0
+
     def test_names_of_columns_are_not_paths(self, tmp_path: Path) -> None:
         lines = ["$a,b,price $USD", *(f"{i % 7},{i % 5},{i % 2}" for i in range(40))]
         (tmp_path / "t.csv").write_text("\n".join(lines))

@@ -130,13 +130,15 @@ def test_a_job_of_one_node_uses_what_it_has(site: Site, tmp_path: Path, ranking:
     assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
     plan = f"daskfs plan {SCRIPTS / 'job.yaml'} --set output.path={tmp_path / 'new'} --json"
-    for options, limit in (("", 2**30), (" --set cluster.workers=2", 2**28)):
-        planning = (f"--output={tmp_path / 'plan'}", f"--wrap={plan}{options}")
-        job = site.submit("--mem=1G", "--cpus-per-task=1", *planning, **environment())
-        planned = json.loads((tmp_path / "plan").read_text()) if site.end_of(job)["ExitCode"] == "0:0" else {}
-        assert planned.get("memory_limit", limit) == limit
-        assert planned.get("memory", "1024 MiB (SLURM_MEM_PER_NODE)") == "1024 MiB (SLURM_MEM_PER_NODE)"
-        assert planned or "there are 1024 MiB (SLURM_MEM_PER_NODE)" in (tmp_path / "plan").read_text()
+    small, told = ("--mem=1G", "--cpus-per-task=1", f"--output={tmp_path / 'plan'}"), tmp_path / "plan"
+    job = site.submit(*small, f"--wrap={plan}", **environment())
+    assert site.end_of(job)["ExitCode"] == "0:0"
+    planned = json.loads(told.read_text())
+    assert (planned["memory_limit"], planned["memory"]) == (2**30, "1024 MiB (SLURM_MEM_PER_NODE)")
+    job = site.submit(*small, f"--wrap={plan} --set cluster.workers=2", **environment())
+    assert site.end_of(job)["ExitCode"] == "2:0"
+    assert "cluster.memory_limit is 256 MiB" in told.read_text()
+    assert "there are 1024 MiB (SLURM_MEM_PER_NODE)." in told.read_text()
 
 
 def test_a_run_that_cannot_begin_ends_the_job_with_its_exit_code(site: Site, tmp_path: Path) -> None:

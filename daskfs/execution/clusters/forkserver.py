@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 METHOD_KEY = "distributed.worker.multiprocessing-method"
 IMPORTS = "daskfs.execution.clusters.imports"
 LONGEST_FOLDER, SHORT_FOLDER = 60, "/tmp"
-"""Bytes of TMPDIR up to which its sockets can have names, and what takes its place."""
+"""Most bytes of TMPDIR below which sockets can be made, and the folder that is used instead of a longer one."""
 
 
 def begin(environment: dict[str, str]) -> None:

@@ -245,7 +245,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
                 msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See {keys}."
                 raise ClusterError(msg)
             if cluster.have_ended(settings.n_workers):  # further jobs would fail as well
-                raise ClusterError(_all_ended(settings.n_workers, slurm.log_directory))
+                raise ClusterError(_all_ended(settings.n_workers, options["log_directory"]))
 
         def told() -> str:
             reasons = cluster.reasons()
