@@ -148,12 +148,14 @@ def wait_for_units(process: subprocess.Popen[str], stage: str, n_units: int) -> 
 
 
 def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the worker processes of a local cluster: what the driver's fork server has started, and is still there."""
+    """Return the worker processes of a local cluster: what the driver's fork server has started, and is still there.
+
+    Programs that workers start are none: each runs ``uname -p`` once, for Python's ``platform``.
+    """
     found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
+    for child in psutil.Process(process.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if child.ppid() != process.pid:
-                found.append(child)
+            found += child.children()
     return found
 
 

@@ -90,7 +90,8 @@ class Cluster:
         for process in reversed(self.processes):
             if process.poll() is None:
                 for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                    one.kill()
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
             process.wait(timeout=SECONDS)
 
 

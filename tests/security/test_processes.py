@@ -67,9 +67,13 @@ def open_sockets(processes: list[psutil.Process]) -> list[Any]:
 
 def look_at(pid: int) -> Seen:
     processes = with_children(pid)
+    command_lines = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # such as the ``uname -p`` of Python's platform
+            command_lines.append(" ".join(process.cmdline()))
     open_ones = open_sockets(processes)
     assert {s.pid for s in open_ones} >= {pid}
-    return Seen(tuple((s.laddr.ip, s.laddr.port) for s in open_ones), tuple(" ".join(p.cmdline()) for p in processes))
+    return Seen(tuple((s.laddr.ip, s.laddr.port) for s in open_ones), tuple(command_lines))
 
 
 @dataclass(frozen=True)
