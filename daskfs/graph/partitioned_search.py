@@ -123,6 +123,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         is_measured = tiles.is_pairwise or space.landmarks is not None
         sampled = Sample(rows, n_samples, sample, spec.metric) if is_measured else Sample(rows, n_samples)
         probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
+        probes = np.inf if spec.engine in DESCENTS else probes  # all rows of a group are searched
         del sample  # it takes as much memory as all that follows
         # the projection also loses neighbors, and comparisons in it are cheap: allow the cells half of the misses
         recall = (1 + spec.recall) / 2 if is_sketched(space, spec) else spec.recall

@@ -1,8 +1,11 @@
-"""Jobs by metrics of pynndescent: the same bytes on any cluster and after a stop, and the scores of the selectors."""
+"""Jobs by metrics of pynndescent: the same bytes on any cluster and after a kill, and the scores of the selectors."""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +14,29 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs import LaplacianScore, SemiSupervisedLaplacianScore, SSelect, load_job, run_job
-from daskfs.errors import RunStoppedError
+from daskfs import LaplacianScore, SemiSupervisedLaplacianScore, SSelect
 from daskfs.graph import partition
 from tests.cli.command import rows_of
-from tests.execution.runs import HERE, Stop, recorded, run, write_job
+from tests.execution.runs import HERE, recorded, run, write_job
 
 N, M = 6000, 60
 N_GROUPS = 6
+KILLED = f"""
+import os, signal
+from daskfs import cli
+from daskfs.graph import partition, partitioned_search
+
+def search(*arguments):
+    if next(left, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole_search(*arguments)
+
+partition.GROUP_ROWS = {N // N_GROUPS}
+whole_search, left = partitioned_search.pynndescent_neighbors, iter(range(2))
+partitioned_search.pynndescent_neighbors = search
+cli.main()
+"""
+"""A program that is killed when it searches its third group."""
 
 
 def binary(n: int) -> sp.csr_matrix:
@@ -76,8 +94,8 @@ def test_scores_of_a_job_are_those_of_selectors(tmp_path: Path, case: str) -> No
 
 @pytest.mark.cluster
 @pytest.mark.long
-def test_any_cluster_and_a_stop_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of groups that are found one at a time, two in one process, by two workers, and after a stop."""
+def test_any_cluster_and_a_kill_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of groups that are found one at a time, two in one process, by two workers, and after SIGKILL."""
     monkeypatch.setattr(partition, "GROUP_ROWS", N // N_GROUPS)
     graph = {"engine": "pynndescent", **GRAPHS["jaccard"]}
     methods = [{"name": "LaplacianScore"}, {"name": "SSelect"}]
@@ -86,9 +104,10 @@ def test_any_cluster_and_a_stop_give_the_same_bytes(tmp_path: Path, monkeypatch:
         start(job(tmp_path / name, binary(N), methods, graph, cluster=cluster))
         return tmp_path / name / "run"
 
-    def stopped(path: Path) -> None:
-        with pytest.raises(RunStoppedError):
-            run_job(load_job(path), Stop("build-jaccard", 2))
+    def killed(path: Path) -> None:
+        ended = subprocess.run([sys.executable, "-c", KILLED, "run", str(path), "-q"], check=False)
+        assert ended.returncode == -signal.SIGKILL
+        assert len(recorded(path.parent / "run", "build-jaccard")) == 2
         run(path)
 
     expected = ran("one", {"workers": 0, "threads": 1})
@@ -98,7 +117,7 @@ def test_any_cluster_and_a_stop_give_the_same_bytes(tmp_path: Path, monkeypatch:
     runs = [
         ran("threads", {"workers": 0, "threads": 2}),
         ran("workers", {"workers": 2, "memory_limit": "2GiB"}),
-        ran("stopped", {"workers": 0, "threads": 1}, stopped),
+        ran("killed", {"workers": 0, "threads": 1}, killed),
     ]
     for other in runs:
         assert (other / "ranking.csv").read_bytes() == (expected / "ranking.csv").read_bytes()
