@@ -22,8 +22,10 @@ from distributed.core import Status
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.worker_environment import variable
 from daskfs.execution.connection import connect
-from daskfs.execution.pool import Pool, pool_of
+from daskfs.execution.pool import Pool, granted_workers, pool_of
 from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY
+from tests.cli.command import daskfs
+from tests.execution.runs import write_job
 
 
 @pytest.mark.cluster
@@ -232,6 +234,19 @@ def test_units_that_outlast_the_grace_and_a_second_signal(cluster: Cluster, tmp_
 def statuses(client: Client) -> list[str]:
     """Return the status of each worker, as the scheduler knows it."""
     return [worker["status"] for worker in Pool(client).identities().values()]
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_units_are_planned_for_the_smallest_of_workers_that_differ(cluster: Cluster, tmp_path: Path) -> None:
+    for limit in ("700MiB", "1GiB"):
+        cluster.start_worker("--no-nanny", "--memory-limit", limit)
+    job = write_job(tmp_path / "job", "sklearn:iris", cluster={"scheduler_file": str(cluster.file)}, evaluate=None)
+    outcome = daskfs("run", job, "--json")
+    assert outcome.code == 0, outcome.err
+    assert "workers have 700 to 1024 MiB: units are planned for the smallest" in outcome.err
+    settings = ClusterSettings(scheduler_file=str(cluster.file))
+    assert granted_workers(settings, cluster.client).memory_limit == 700 * 2**20
 
 
 @pytest.mark.cluster
