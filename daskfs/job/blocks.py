@@ -140,6 +140,13 @@ class DataBlock(Block):
     task: Literal["auto", "classification", "regression"] = Field(
         "auto", description="Of the labels. auto: whole numbers and text are classes, other numbers a target."
     )
+    missing_values: tuple[str | float, ...] = Field(
+        (),
+        description=(
+            "Words and numbers that mean a missing value in features, labels and columns of rows, beside NaN, empty "
+            "cells, NA, N/A and null: [-999, '?']."
+        ),
+    )
     missing: Missing = Field(
         "refuse",
         description=(

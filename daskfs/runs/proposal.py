@@ -16,6 +16,7 @@ from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.checks import is_generated
 from daskfs.sources.labels import LabelEncoding
+from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern, table_ending
 from daskfs.sources.resolve import NON_NUMERIC
 from daskfs.sources.tables import TableSource
@@ -82,8 +83,8 @@ def propose_job(
         if _is_table(source):
             data["exclude"] = [NON_NUMERIC]
         opened = open_source(source_spec(make_data(data)))
-        if isinstance(opened, TableSource):  # whose columns are in units of their own
-            left_out, transform = opened.left_out, {"transform": {"graph": "zscore"}}
+        if isinstance(table := unmarked(opened), TableSource):  # whose columns are in units of their own
+            left_out, transform = table.left_out, {"transform": {"graph": "zscore"}}
         if "exclude" in data and not left_out:
             del data["exclude"]
         column = opened.labels_column()

@@ -19,6 +19,7 @@ from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
+from daskfs.sources.marked import Marked
 from daskfs.sources.state import contents_of, source_state, unchanged_rows
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.stage import (
@@ -59,6 +60,7 @@ def source_spec(data: DataBlock) -> SourceSpec:
         decimal=data.decimal,
         only_batch=data.only_batch,
         max_samples=data.max_samples,
+        missing_values=data.missing_values,
         **{name: _absolute(getattr(data, name)) for name in SAMPLE_COLUMNS},
     )
 
@@ -221,7 +223,7 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     keys = ("array", "dims", "labels", "feature_names", "row_names", "delimiter", "decimal", *SAMPLE_COLUMNS)
     given = [key for key in keys if getattr(data, key) is not None]
-    given += [key for key in ("transpose", "exclude", "append") if getattr(data, key)]
+    given += [key for key in ("transpose", "exclude", "append", "missing_values") if getattr(data, key)]
     given += ["unlabeled"] if data.unlabeled != AUTO else []
     if given:
         msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
@@ -258,7 +260,12 @@ def n_labeled(tiles_url: str) -> int | None:
 def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
     path, chunks = getattr(source, "array_path", None), getattr(source, "chunks", None)
     info = source.info
-    if path is None or chunks is None or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype:
+    if (
+        isinstance(source, Marked)
+        or path is None
+        or chunks is None
+        or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype
+    ):
         return None
     if not serves_in_place(info.n_samples, tuple(chunks), info.n_features, info.dtype.name, memory_limit):
         return None

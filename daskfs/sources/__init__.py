@@ -10,6 +10,7 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
+from daskfs.sources.marked import Marked
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
 from daskfs.storage import StoragePath, as_path
 
@@ -48,6 +49,11 @@ def open_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
         If the data do not exist, or cannot be read in their format.
     """
     check_spec(spec)
+    source = _open(spec, known)
+    return Marked(source, spec.missing_values) if spec.missing_values else source
+
+
+def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
     scheme, colon, _ = spec.source.partition(":")
     if colon and scheme == "sklearn":
         from daskfs.sources.bundled import BundledSource

@@ -64,6 +64,8 @@ class SourceSpec:
         The label of unlabeled rows, as for :func:`daskfs.sources.labels.encode_labels`.
     delimiter, decimal
         Of a table of text: the character between cells, and a decimal point or comma. ``None``: found in the table.
+    missing_values
+        Words and numbers that mean missing values, see :class:`daskfs.sources.marked.Marked`.
     max_samples
         Number of rows that are used at most, see :class:`daskfs.sources.some_rows.SomeRows`. ``None``: all.
     columns
@@ -89,10 +91,11 @@ class SourceSpec:
     delimiter: str | None = None
     decimal: str | None = None
     max_samples: int | None = None
+    missing_values: tuple[str | float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON; those that earlier versions had not are left out unless they are set."""
-        new = [name for name in ("delimiter", "decimal", "max_samples") if getattr(self, name) is None]
+        new = [name for name in ("delimiter", "decimal", "max_samples", "missing_values") if not getattr(self, name)]
         return {key: value for key, value in asdict(self).items() if key not in new}
 
 

@@ -52,11 +52,15 @@ def check_shape(shape: Sequence[int], where: str) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def not_numbers(where: str, columns: Sequence[tuple[str, str]]) -> InputError:
-    """Return the error for columns of a table that are no features: each with its name and what it holds."""
+def not_numbers(where: str, columns: Sequence[tuple[str, str]], marker: str | None = None) -> InputError:
+    """Return the error for columns of a table that are no features: each with its name and what it holds.
+
+    `marker` is what a single column holds among numbers; None for columns of text.
+    """
     if len(columns) == 1:
         ((name, holds),) = columns
-        return InputError(f"{where}: column {name!r} {holds}. Put the column in data.exclude, or {ENCODE}.")
+        advice = "" if marker is None else f", set data.missing_values to [{marker!r}] where that means a missing value"
+        return InputError(f"{where}: column {name!r} {holds}. Put the column in data.exclude{advice}, or {ENCODE}.")
     listed = "; ".join(f"{name!r} {holds}" for name, holds in columns[:LISTED_NAMES])
     more = f"; and {len(columns) - LISTED_NAMES} more" if len(columns) > LISTED_NAMES else ""
     names = json.dumps([name for name, _ in columns[:LISTED_NAMES]], ensure_ascii=False)

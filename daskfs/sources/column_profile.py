@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.sources.columns import FALSE_CELLS, TRUE_CELLS
-from daskfs.sources.tables import INDEX_NAMES
+from daskfs.sources.cells import Numerals, Odd, numbers_of, trimmed, truth_of
+from daskfs.sources.columns import plain
 
 LABELS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
 GROUPS = {"batch", "donor", "group", "patient", "plate", "sample", "site", "subject"}
@@ -30,10 +30,19 @@ class ColumnProfile:
         Name of the column.
     most
         Number of distinct values up to which they are counted.
+    numerals
+        How text spells numbers.
+    is_index
+        Whether the column is known to be an index.
     """
 
     name: str
     most: int
+    numerals: Numerals = Numerals()  # noqa: RUF009
+    is_index: bool = False
+    odd: list[str] = field(default_factory=list)
+    n_odd: int = 0
+    n_text: int = 0
     n_rows: int = 0
     n_missing: int = 0
     is_many: bool = False
@@ -46,15 +55,15 @@ class ColumnProfile:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        cells = plain(cells) if not pa.types.is_nested(cells.type) else cells
         kind = cells.type
-        if pa.types.is_dictionary(kind):
-            cells = cells.cast(kind.value_type)
         if pa.types.is_floating(cells.type):
             cells = pc.if_else(pc.is_nan(cells), None, cells)
-        self.n_rows += len(cells)
-        self.n_missing += cells.null_count
         if cells.null_count < len(cells):
             self.kinds.add(_kind(cells))
+            self._count_odd(cells)
+        self.n_rows += len(cells)
+        self.n_missing += cells.null_count
         if not self.is_many and not pa.types.is_nested(kind):
             self.values.update(pc.unique(cells).to_pylist())
             self.values.discard(None)
@@ -63,11 +72,22 @@ class ColumnProfile:
                 self.is_distinct = len(self.values) == self.n_rows - self.n_missing
                 self.values.clear()
 
+    def _count_odd(self, cells: Any) -> None:
+        """Count the cells of a part of text that are no numbers."""
+        import pyarrow as pa
+
+        if pa.types.is_string(cells.type) and isinstance(found := numbers_of(trimmed(cells), self.numerals), Odd):
+            self.n_odd += found.count
+            self.n_text += 0 if found.is_rare else found.n_present
+            self.odd = self.odd or [f"{found.text[:40]!r} in row {self.n_rows + found.row}"]
+
     @property
     def kind(self) -> str:
-        """Type of the values: the narrowest that holds those of all parts."""
+        """Type of the values: the narrowest that holds those of all parts; "mixed" if more than half are numbers."""
         if not self.kinds:
             return "empty"
+        if self.odd and 2 * self.n_text < self.n_rows - self.n_missing:
+            return "mixed"
         if len(self.kinds) == 1:
             return next(iter(self.kinds))
         return "number" if self.kinds <= {"integer", "number"} else "text"
@@ -83,7 +103,7 @@ class ColumnProfile:
         }
 
     def looks_like(self) -> str:
-        """Return a guess: feature, constant, label, group, time, row name, text or empty."""
+        """Return a guess: feature, constant, label, group, time, row name, text or empty, or the cells that are odd."""
         words = {*re.findall("[a-z]+", self.name.lower())}
         n_distinct, kind = len(self.values), self.kind
         is_distinct = self.n_rows > 1 and (self.is_distinct if self.is_many else n_distinct == self.n_rows)
@@ -91,7 +111,8 @@ class ColumnProfile:
         is_repeated = not is_distinct and n_distinct != 1
         guesses = {
             "empty": kind == "empty",
-            "row name": self.name in INDEX_NAMES.values() or (is_distinct and (kind == "text" or self._counts_rows)),
+            f"feature but for {self.n_odd} cells, such as {', '.join(self.odd)}": kind == "mixed",
+            "row name": self.is_index or (is_distinct and (kind == "text" or self._counts_rows)),
             "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
             "time": kind == "date" or (bool(words & TIMES) and kind in NUMBERS),
             "label": is_label,
@@ -130,13 +151,12 @@ def _kind(cells: Any) -> str:
 
 def _kind_of_text(cells: Any) -> str:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    trimmed = pc.utf8_trim_whitespace(cells)
-    if pc.all(pc.is_in(trimmed.drop_null(), value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS]))).as_py():
+    cells = trimmed(cells)
+    if truth_of(cells) is not None:
         return "boolean"
     try:
-        trimmed.cast(pa.timestamp("us"))
+        cells.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         return "text"
     return "date"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -9,11 +10,10 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources.cells import Numerals, Odd, numbers_of, trimmed
 
-TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 ROWS_AT_ONCE = 2**20
 """Rows per block, and most rows of a column that is read only once."""
-MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
 
 
 class TextColumn:
@@ -23,26 +23,30 @@ class TextColumn:
     ----------
     read
         Starts a pass over the column: Arrow arrays of text. The first pass finds out what all cells are.
+    numerals
+        How numbers are written.
     """
 
-    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
-        self._read, self._kind, self._few = read, None, list[Any]()
+    def __init__(self, read: Callable[[], Iterator[Any]], numerals: Numerals = Numerals()) -> None:  # noqa: B008
+        self._read, self._numerals, self._kind, self._few = read, numerals, None, list[Any]()
 
     def __call__(self) -> Iterator[np.ndarray]:
         """Yield arrays of shape (n,); missing values are NaN among floats, and otherwise ``None`` among objects."""
         import pyarrow as pa
 
         if self._kind is None:
-            self._kind = _kind_of_text(self._first_pass())
+            self._kind = self._kind_of(self._first_pass())
         few, self._few = self._few, []
         for part in few or self._trimmed():
-            is_blank = pa.types.is_null(self._kind)
-            yield np.full(len(part), None, dtype=object) if is_blank else arrow_to_labels(part.cast(self._kind), "")
+            if pa.types.is_null(self._kind):
+                yield np.full(len(part), None, dtype=object)
+            elif pa.types.is_floating(self._kind):
+                yield arrow_to_labels(numbers_of(part, self._numerals), "")
+            else:
+                yield arrow_to_labels(part.cast(self._kind), "")
 
     def _trimmed(self) -> Iterator[Any]:
-        import pyarrow.compute as pc
-
-        return map(pc.utf8_trim_whitespace, self._read())
+        return map(trimmed, self._read())
 
     def _first_pass(self) -> Iterator[Any]:
         """Yield the parts, and keep them if all are few rows."""
@@ -53,27 +57,46 @@ class TextColumn:
             yield part
         self._few = few
 
+    def _kind_of(self, parts: Iterator[Any]) -> Any:
+        """Return the Arrow type of all cells: null, int64, float64 or string."""
+        import pyarrow as pa
 
-def _kind_of_text(parts: Iterator[Any]) -> Any:
-    """Return the Arrow type of cells of text: null, int64, float64 or string."""
+        kind = pa.null()
+        for part in parts:
+            if part.null_count == len(part):
+                continue
+            # Numbers first: the integer parser also takes hexadecimal text, which may be a class name.
+            if isinstance(numbers_of(part, self._numerals), Odd):
+                return pa.string()
+            try:
+                if kind != pa.float64():
+                    part.cast(pa.int64())
+                    kind = pa.int64()
+            except pa.ArrowInvalid:
+                kind = pa.float64()
+        return kind
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the Arrow type of the values of a column, which may be encoded by a dictionary."""
     import pyarrow as pa
 
-    kind = pa.null()
-    for part in parts:
-        if part.null_count == len(part):
-            continue
-        try:
-            # Floats first: the integer parser also takes hexadecimal text, which may be a class name.
-            part.cast(pa.float64())
-        except pa.ArrowInvalid:
-            return pa.string()
-        try:
-            if kind != pa.float64():
-                part.cast(pa.int64())
-                kind = pa.int64()
-        except pa.ArrowInvalid:
-            kind = pa.float64()
-    return kind
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def plain(column: Any) -> Any:
+    """Return a (chunked) Arrow array without dictionaries, and decimals as int64 or the nearest float64."""
+    import pyarrow as pa
+
+    kind = plain_type(column.type)
+    if not pa.types.is_decimal(kind):
+        return column.cast(kind)
+    # by way of text: the cast to numbers does not round to the nearest
+    text = column.cast(kind).cast(pa.decimal256(kind.precision, kind.scale)).cast(pa.string())
+    if kind.scale <= 0:
+        with contextlib.suppress(pa.ArrowInvalid):  # wider than int64
+            return text.cast(pa.int64())
+    return text.cast(pa.float64())
 
 
 def arrow_to_names(column: Any, where: str) -> np.ndarray:
@@ -84,7 +107,7 @@ def arrow_to_names(column: Any, where: str) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = plain_type(column.type)
     if pa.types.is_floating(kind) or pa.types.is_nested(kind):
         msg = f"{where} has type {kind}; names of rows are text or whole numbers."
         raise InputError(msg)
@@ -106,9 +129,8 @@ def arrow_to_labels(column: Any, where: str) -> np.ndarray:
 
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
+    column = plain(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind):
         return np.asarray(column.cast(pa.float64()).to_numpy())
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):  # in UTC if it has a time zone

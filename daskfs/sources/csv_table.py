@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -12,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.sources.cells import MISSING_CELLS, Numerals, Odd, numbers_of, trimmed, truth_of
 from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
-from daskfs.sources.columns import FALSE_CELLS, MISSING_CELLS, TRUE_CELLS
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
@@ -21,13 +22,15 @@ from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
-RETURN, QUOTE = ord("\r"), ord('"')
+RETURN, QUOTE, POINT = ord("\r"), ord('"'), ord(".")
+INDEX_NAME = ""
+"""Name that pandas and R give to the column of row names, which is the first."""
 DELIMITERS = (",", "\t", ";")
 """Characters between cells; without a choice, the one of these that cuts the header into the most names."""
-DECIMAL_COMMA = r"^(\s*[-+]?[0-9]*),([0-9]+(?:[eE][-+]?[0-9]+)?\s*)$"
-"""A number with a decimal comma, for a regular expression of Arrow or Python."""
+DECIMAL_COMMA = r"^[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?$"
+"""A number with a decimal comma, for a regular expression."""
 HEAD_BYTES = 1 << 16
-"""Bytes after the header in which decimal commas are looked for."""
+"""Bytes after the header in which decimal signs are looked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +41,10 @@ class CsvScan:
     ----------
     columns
         Names in the header.
-    delimiter, decimal
-        Character between cells, and between whole numbers and decimals.
+    delimiter
+        Character between cells.
+    numerals
+        How numbers are written.
     trailing_blank
         Number of blank lines after the last row.
     ranges
@@ -48,7 +53,7 @@ class CsvScan:
 
     columns: tuple[str, ...]
     delimiter: str
-    decimal: str
+    numerals: Numerals
     trailing_blank: int
     ranges: LineRanges
 
@@ -102,9 +107,10 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
         raise InputError(msg)
     begin = position if begin is None else begin
     delimiter, columns = _parse_header(read_range(path, 0, begin).tobytes(), delimiter, path)
-    if decimal is None:  # a comma is no decimal sign where it may end a cell
-        head = read_range(path, begin, min(begin + HEAD_BYTES, position)).tobytes() if delimiter != "," else b""
-        decimal = "," if _has_decimal_commas(head.decode("utf-8", "replace"), delimiter) else "."
+    stop = min(begin + HEAD_BYTES, position)
+    head = b"" if decimal else read_range(path, begin, stop).tobytes()
+    cells = _cells_of(head.decode("utf-8", "replace"), delimiter, is_cut=stop < position)
+    numerals = Numerals(decimal) if decimal else Numerals.of_table(cells)
     n_rows = n_lines - n_blank + 1 if end > begin else 0
     if len(columns) > 1 and first_blank is not None and first_blank < n_rows:
         msg = f"{path}: row {first_blank} (the first below the header is 0) is a blank line."
@@ -114,13 +120,18 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
     firsts = np.minimum(np.arange(len(offsets)) * max(1, stride), n_rows)
     # The first newline after the last value ends its row.
     return CsvScan(
-        columns, delimiter, decimal, max(0, n_blank - bool(n_rows)), LineRanges(path, offsets[:-1], offsets[1:], firsts)
+        columns,
+        delimiter,
+        numerals,
+        max(0, n_blank - bool(n_rows)),
+        LineRanges(path, offsets[:-1], offsets[1:], firsts),
     )
 
 
-def _has_decimal_commas(text: str, delimiter: str) -> bool:
-    cells = (cell.strip('"') for line in text.splitlines() for cell in line.split(delimiter))
-    return any(re.match(DECIMAL_COMMA, cell) for cell in cells)
+def _cells_of(text: str, delimiter: str, *, is_cut: bool) -> list[str]:
+    """Return the cells in a piece of text, without the last if the piece is cut there."""
+    cells = [cell.strip(' "') for line in text.splitlines() for cell in line.split(delimiter)]
+    return cells[:-1] if is_cut else cells
 
 
 def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:
@@ -168,25 +179,37 @@ class CsvTable:
     delimiter
         Character between cells; None for a tab in a ``.tsv`` file, else what fits the header.
     decimal
-        Decimal point or comma; None for a comma where cells have some, and none is between cells.
+        Decimal point or comma; None for what cells settle that can mean one thing only, a point if there are none.
+
+    missing_cells
+        Cells that are missing beside the empty ones and those of :data:`~daskfs.sources.cells.MISSING_CELLS`.
 
     Attributes
     ----------
-    columns
-        Names of the columns.
+    columns, index_columns
+        Names of all columns, and of the one that pandas wrote from an index.
     trailing_blank
         Number of blank lines after the last row.
+    numerals
+        How numbers are written.
     """
 
     kind = "csv"
 
-    def __init__(self, path: StoragePath, delimiter: str | None = None, decimal: str | None = None) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: StoragePath,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+        missing_cells: Sequence[str] = (),
+    ) -> None:
+        self.path, self._missing = path, [*MISSING_CELLS, *missing_cells]
         if delimiter is None and table_ending(path) == ".tsv":
             delimiter = "\t"
         layout = scan(path, delimiter, decimal)
         self.columns, self.trailing_blank = layout.columns, layout.trailing_blank
-        self._delimiter, self._decimal, self._ranges = layout.delimiter, layout.decimal, layout.ranges
+        self.index_columns = self.columns[:1] if self.columns[0] == INDEX_NAME else ()
+        self._delimiter, self.numerals, self._ranges = layout.delimiter, layout.numerals, layout.ranges
         self.n_rows, self.row_multiple = layout.ranges.n_rows, layout.ranges.row_multiple
         # Columns of true/false in the ranges read so far; these are not parsed as numbers first.
         self._boolean: set[int] = set()
@@ -205,6 +228,11 @@ class CsvTable:
         del columns
         return {np.dtype(np.float64)}
 
+    def can_name_rows(self, column: int) -> bool:
+        """Return True: any text can."""
+        del column
+        return True
+
     def check_features(self, columns: Sequence[int]) -> None:
         """Raise :class:`InputError` if a feature column has no name in the header."""
         unnamed = [column for column in columns if self.columns[column] == ""]
@@ -216,13 +244,17 @@ class CsvTable:
             raise InputError(msg)
 
     def non_numeric(self, columns: Sequence[int]) -> list[tuple[int, str]]:
-        """Return the columns that hold no numbers in the first range of rows, each with what it holds."""
+        """Return the columns of text in the first range of rows, each with what it holds.
+
+        Those of which more than half of the cells are numbers are no text, but faulty.
+        """
         import pyarrow as pa
 
         for first, last, data in self._ranges.overlapping(0, min(1, self.n_rows)):
             text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
             found = [(column, self._as_numbers(text.column(place), column)) for place, column in enumerate(columns)]
-            return [(column, _holds(value, first, last)) for column, value in found if isinstance(value, tuple)]
+            texts = [(column, odd) for column, odd in found if isinstance(odd, Odd) and not odd.is_rare]
+            return [(column, _holds(odd, first, last)) for column, odd in texts]
         return []
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
@@ -235,9 +267,8 @@ class CsvTable:
                 out[begin - start : end - start, position] = column[begin - first : end - first]
 
     def parts(self) -> Iterator[list[Any]]:
-        """Yield all columns as chunked Arrow arrays, range by range: of numbers where all cells are, else of text."""
+        """Yield all columns as chunked Arrow arrays, range by range: of numbers or booleans, else of text."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         columns, numbers = range(len(self.columns)), set[int]()
         for first, last, data in self._ranges.overlapping(0, self.n_rows):
@@ -248,11 +279,12 @@ class CsvTable:
                 numbers.clear()
                 part = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data).columns
             for column in (column for column in columns if part[column].type == pa.string()):
-                try:
-                    part[column] = pc.utf8_trim_whitespace(part[column]).cast(pa.float64())
+                cells = trimmed(part[column])
+                truth = truth_of(cells)
+                values = numbers_of(cells, self.numerals) if truth is None else truth
+                part[column] = cells if isinstance(values, Odd) else values
+                if truth is None and self.numerals.is_sure and not isinstance(values, Odd):
                     numbers.add(column)
-                except pa.ArrowInvalid:
-                    continue
             yield part
 
     def column_parts(self, column: int) -> Iterator[Any]:
@@ -266,39 +298,30 @@ class CsvTable:
         import pyarrow as pa
 
         types = {column: pa.bool_() if column in self._boolean else pa.float64() for column in columns}
-        try:
-            table = self._parse(columns, types, first, last, data)
-        except _CellError:
-            # Some cell is not a number: read the range as text to find columns of true/false.
-            text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
-            found = [self._as_numbers(text.column(position), column) for position, column in enumerate(columns)]
-            wrong = [
-                (self.columns[column], _holds(value, first, last))
-                for column, value in zip(columns, found, strict=True)
-                if isinstance(value, tuple)
-            ]
-            if wrong:
-                raise not_numbers(str(self.path), wrong) from None
-            return [value for value in found if not isinstance(value, tuple)]
-        return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
+        if self.numerals.is_sure or not (data == POINT).any():
+            with contextlib.suppress(_CellError):
+                table = self._parse(columns, types, first, last, data)
+                return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
+        text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
+        found = [self._as_numbers(text.column(position), column) for position, column in enumerate(columns)]
+        odds = {column: odd for column, odd in zip(columns, found, strict=True) if isinstance(odd, Odd)}
+        if odds:
+            wrong = [(self.columns[column], _holds(odd, first, last)) for column, odd in odds.items()]
+            marker = next((odd.text for odd in odds.values() if odd.is_rare and not odd.is_grouped), None)
+            raise not_numbers(str(self.path), wrong, marker)
+        return [value for value in found if not isinstance(value, Odd)]
 
-    def _as_numbers(self, cells: Any, column: int) -> np.ndarray | tuple[int, str]:
-        """Return the values of cells of text, or place and text of the first that is no number."""
+    def _as_numbers(self, cells: Any, column: int) -> np.ndarray | Odd:
+        """Return the values of cells of text, or those that are no numbers."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        trimmed = pc.utf8_trim_whitespace(cells)
-        truth = pc.is_in(trimmed, value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS]))
-        if pc.any(truth).as_py():
-            if pc.all(pc.or_(truth, trimmed.is_null())).as_py():
-                self._boolean.add(column)
-            is_true = pc.is_in(trimmed, value_set=pa.array(TRUE_CELLS))
-            trimmed = pc.if_else(truth, pc.if_else(is_true, "1", "0"), trimmed)
-        try:
-            return np.asarray(trimmed.cast(pa.float64()).to_numpy())
-        except pa.ArrowInvalid:
-            wrong = ((row, cell) for row, cell in enumerate(trimmed.to_pylist()) if not _is_cell(cell))
-            return next(wrong, (0, "?"))
+        cells = trimmed(cells)
+        values = truth_of(cells)
+        if values is None:
+            values = numbers_of(cells, self.numerals)
+        else:
+            self._boolean.add(column)
+        return values if isinstance(values, Odd) else np.asarray(values.cast(pa.float64()).to_numpy())
 
     def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: np.ndarray) -> Any:
         import pyarrow as pa
@@ -318,9 +341,9 @@ class CsvTable:
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=[str(column) for column in columns],
                     column_types={str(column): kind for column, kind in types.items()},
-                    null_values=list(MISSING_CELLS),
+                    null_values=self._missing,
                     strings_can_be_null=True,
-                    decimal_point=self._decimal,
+                    decimal_point=self.numerals.decimal,
                 ),
             )
         except pa.ArrowInvalid as error:
@@ -331,8 +354,6 @@ class CsvTable:
                 "double quotes or carriage returns there."
             )
             raise InputError(msg)
-        if self._decimal == ",":
-            table = pa.table([_with_points(column) for column in table.columns], table.column_names)
         return table
 
     def _explained(self, error: Exception, first: int) -> Exception:
@@ -350,27 +371,13 @@ class CsvTable:
         return InputError(f"{self.path} cannot be read from row {first} on: {message}")
 
 
-def _with_points(column: Any) -> Any:
-    """Return a column whose text has decimal points instead of commas."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.replace_substring_regex(column, DECIMAL_COMMA, r"\1.\2") if column.type == pa.string() else column
-
-
 class _CellError(Exception):
     """A cell could not be converted to the requested type."""
 
 
-def _holds(wrong: tuple[int, str], first: int, last: int) -> str:
-    row, text = wrong
-    hint = " (set data.decimal to a comma if it is one)" if re.match(DECIMAL_COMMA, text) else ""
-    return f"has text in rows {first}:{last}, such as {text[:40]!r} in row {first + row}{hint}"
-
-
-def _is_cell(cell: str | None) -> bool:
-    try:
-        float(cell or "nan")
-    except ValueError:
-        return False
-    return "_" not in (cell or "")
+def _holds(odd: Odd, first: int, last: int) -> str:
+    count = f"{odd.count} of {odd.n_present} cells of rows {first}:{last}"
+    hint = " (set data.decimal to a comma if it is one)" if re.match(DECIMAL_COMMA, odd.text) else ""
+    if odd.is_grouped:
+        hint = " (whose sign may part thousands or decimals: set data.decimal, or write numbers without the former)"
+    return f"has text in {count}, such as {odd.text[:40]!r} in row {first + odd.row}{hint}"

@@ -97,7 +97,8 @@ def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Descripti
     for file in files:
         table = open_table(file, spec)
         most = _most_distinct(len(table.columns))
-        profiles = profiles or [ColumnProfile(name, most) for name in table.columns]
+        index = table.index_columns
+        profiles = profiles or [ColumnProfile(name, most, table.numerals, name in index) for name in table.columns]
         for part in table.parts():
             for profile, cells in zip(profiles, part, strict=False):
                 profile.add(cells)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.sources.cells import MISSING_CELLS
 from daskfs.sources.checks import shorten_names, split_reference
-from daskfs.sources.columns import MISSING_CELLS, TextColumn
+from daskfs.sources.columns import TextColumn
 from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
 
@@ -78,7 +79,8 @@ def _parts_of_table(path: StoragePath, column: str | None, n_samples: int) -> Ca
     table = CsvTable(path)
     number = table.find_column(column)
     blank = table.trailing_blank if len(table.columns) == 1 else 0
-    return _with_trailing_blank(TextColumn(lambda: table.column_parts(number)), lambda: blank, n_samples)
+    column_of_text = TextColumn(lambda: table.column_parts(number), table.numerals)
+    return _with_trailing_blank(column_of_text, lambda: blank, n_samples)
 
 
 class _Lines:

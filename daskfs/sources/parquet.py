@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.sources.cells import Numerals
 from daskfs.sources.checks import block_dtype, first_line, not_numbers
+from daskfs.sources.columns import plain, plain_type
 from daskfs.storage import ObjectPath, StoragePath
 from daskfs.storage.file_cache import cached_by_file
 
+INDEX_NAME = "__index_level_0__"
+"""Name that pandas gives to an index without one."""
 FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
 # Each batch has a cost per column that fewer rows would not amortize.
@@ -54,16 +58,24 @@ class ParquetTable:
     """A Parquet file, read row group by row group in batches; nulls become NaN.
 
     Integer columns of at most 16 bits keep their dtype if no value is missing.
+
+    Attributes
+    ----------
+    columns, index_columns
+        Names of all columns, and of those that pandas wrote from an index.
     """
 
     kind = "parquet"
+    numerals = Numerals()
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         self._status = path.stat()
         with self._open() as file:
-            self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
-            groups = file.metadata
+            schema, groups = file.schema_arrow, file.metadata
+            self.columns: tuple[str, ...] = tuple(schema.names)
+            named = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
+            self.index_columns = tuple(name for name in self.columns if name in named or name == INDEX_NAME)
             sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
 
@@ -99,12 +111,20 @@ class ParquetTable:
         with self._open() as file:
             schema = file.schema_arrow
             for index in columns:
-                kind = schema.field(index).type
+                kind = plain_type(schema.field(index).type)
                 is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-                of = pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating
+                is_decimal = pa.types.is_decimal
+                of = pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, is_decimal
                 if not any(one(kind) for one in of):
                     found.append((index, "holds text" if is_text else f"holds type {kind}"))
         return found
+
+    def can_name_rows(self, column: int) -> bool:
+        """Return whether a column is of text, whole numbers or dates."""
+        import pyarrow as pa
+
+        kind = plain_type(self.column_type(column))
+        return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
     def check_features(self, columns: Sequence[int]) -> None:
         """Do nothing: :meth:`dtypes` checks the types of features."""
@@ -173,6 +193,7 @@ class ParquetTable:
     def _numbers(self, column: Any) -> np.ndarray:
         import pyarrow as pa
 
+        column = plain(column)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
         if column.null_count and not pa.types.is_floating(column.type):
@@ -182,8 +203,8 @@ class ParquetTable:
     def _column_dtype(self, field: Any) -> np.dtype[Any]:
         import pyarrow as pa
 
-        kind = field.type
-        if pa.types.is_null(kind):
+        kind = plain_type(field.type)
+        if pa.types.is_null(kind) or pa.types.is_decimal(kind):
             return np.dtype(np.float64)
         return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
 

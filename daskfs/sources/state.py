@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SAMPLE_COLUMNS, Source, SourceSpec
 from daskfs.sources.checks import file_identity, is_generated, split_reference
+from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.some_rows import SomeRows
@@ -161,6 +163,7 @@ def _file_state(reference: str) -> list[int] | None:
 def _table_in_parts(source: Source | None) -> TableSource | None:
     from daskfs.sources.tables import TableSource
 
+    source = unmarked(source)
     return source if isinstance(source, TableSource) and source.parts is not None else None
 
 
@@ -171,7 +174,7 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
         from daskfs.sources import open_source
         from daskfs.sources.group_source import MemberSource
 
-        opened = source if source is not None else open_source(spec)
+        opened = unmarked(source) or open_source(replace(spec, missing_values=()))
         assert isinstance(opened, MemberSource)
         return opened.identity_now()
     if planned["kind"] == PARTS:

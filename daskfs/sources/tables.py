@@ -24,9 +24,6 @@ from daskfs.storage import ObjectPath, StoragePath
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
 """Objects whose footers or headers are requested concurrently."""
-INDEX_NAMES = {0: "", -1: "__index_level_0__"}
-"""Names that pandas gives to a row index without one, and their place: the first in CSV, the last in Parquet."""
-
 
 Table = CsvTable | ParquetTable
 Result = TypeVar("Result")
@@ -35,7 +32,7 @@ Result = TypeVar("Result")
 def open_table(path: StoragePath, spec: SourceSpec) -> Table:
     """Open the table in a file, whose ending gives the format."""
     if path.suffix.lower() not in PARQUET_ENDINGS:
-        return CsvTable(path, spec.delimiter, spec.decimal)
+        return CsvTable(path, spec.delimiter, spec.decimal, [str(value) for value in spec.missing_values])
     refuse_options(spec, exclude=True)
     return ParquetTable(path)
 
@@ -75,11 +72,11 @@ class TableSource(LabeledSource):
         self._first = first = open_table(self._files[0], spec)
         self._columns = first.columns
         own = self._columns
-        index = next((own[place] for place, name in INDEX_NAMES.items() if own[place] == name), None)
-        index = None if index in spec.exclude else index
-        super().__init__(spec, "column", labels=own, columns=own, row_names=own, default_row_names=index)
-        if index is not None and spec.row_names not in (None, index):
-            spec = dataclasses.replace(spec, exclude=(*spec.exclude, index))
+        index = [name for name in first.index_columns if name not in spec.exclude]
+        names = next((name for name in index if first.can_name_rows(own.index(name))), None)
+        super().__init__(spec, "column", labels=own, columns=own, row_names=own, default_row_names=names)
+        used = {ref.name for ref in self.refs if ref.inside}
+        spec = dataclasses.replace(spec, exclude=(*spec.exclude, *(name for name in index if name not in used)))
         self._texts = dict[str, TextColumn]()
         self._features = resolve_columns(spec, self._columns, self.refs)
         self.left_out: tuple[str, ...] = ()
@@ -185,7 +182,7 @@ class TableSource(LabeledSource):
             return (part for table in tables for part in table.column_parts(number))
 
         if isinstance(first, CsvTable):
-            return self._texts.setdefault(name, TextColumn(parts))()
+            return self._texts.setdefault(name, TextColumn(parts, first.numerals))()
         kind = first.column_type(number)
         for table in tables[1:]:
             assert isinstance(table, ParquetTable)

@@ -179,7 +179,8 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
 WHEN_READ: dict[str, tuple[Make, tuple[str, ...]]] = {
     "csv text": (text("X.csv", CSV), ("X.csv", "'y'", "rows 0:3", "'u' in row 0", "data.exclude")),
     "csv one text cell": (text("X.csv", "a,b\n1,2\n3,4\n5,six\n"), ("'b'", "rows 0:3", "'six' in row 2")),
-    "csv text among truths": (text("X.csv", "a,b\n1,true\n3,maybe\n"), ("'b'", "'maybe' in row 1")),
+    "csv text among truths": (text("X.csv", "a,b\n1,true\n3,maybe\n"), ("'b'", "2 of 2 cells", "'true' in row 0")),
+    "csv truths among numbers": (text("X.csv", "a,b\n1,0.5\ntrue,2\n"), ("'a'", "'true' in row 1")),
     "csv digits apart": (text("X.csv", "a\n1\n1_000\n"), ("'a'", "'1_000' in row 1")),
     "csv cell missing": (text("X.csv", "a,b\n1,2\n3\n"), ("X.csv", "row 1", "has 1 cells", "header has 2")),
     "csv cell too many": (text("X.csv", "a,b\n1,2,3\n3,4\n"), ("X.csv", "row 0", "has 3 cells")),

@@ -100,7 +100,6 @@ class TestMixedTables:
         ("a,b\n1,\nNA,4\nnan,NaN\n", [[1, NAN], [NAN, 4], [NAN, NAN]]),
         ('a,b\n"1"," 2"\n 3 ,-4e-3\n', [[1, 2], [3, -0.004]]),
         ("a,b\ntrue,1\nFalse,0\n,1\n", [[1, 1], [0, 0], [NAN, 1]]),
-        ("a,b\n1,0.5\ntrue,2\n", [[1, 0.5], [1, 2]]),
         ("a,b\n1,inf\n2,-inf\n", [[1, np.inf], [2, -np.inf]]),
         ("a\n1\n\n3\n", [[1], [NAN], [3]]),
         ("a\r\n1\r\n\r\n3", [[1], [NAN], [3]]),

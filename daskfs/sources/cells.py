@@ -1,0 +1,134 @@
+"""What a cell of text means: it is missing, true or false, a number, or text.
+
+White space around a cell does not count. A column is of true and false if all its cells are, and of numbers if all are:
+a mixture is text. A comma or point that may part thousands as well as decimals, as in 1,220, is a decimal sign only if
+other cells of the table settle it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
+NUMBER = r"^[-+]?(?:(?:[0-9]+(?:{0}[0-9]*)?|{0}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$"
+GROUPED = r"^[-+]?[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+$"
+"""Expressions, of a decimal sign, for numbers, and for those in which it may part thousands."""
+SIGNS = {".": r"\.", ",": ","}
+MAY_GROUP = "|".join(GROUPED.format(sign) for sign in SIGNS.values())
+SPELLED = "|".join(form.format(sign) for form in (NUMBER, GROUPED) for sign in SIGNS.values())
+THOUSAND = 1000.0
+
+
+@dataclass(frozen=True)
+class Numerals:
+    """How a table writes its numbers.
+
+    Attributes
+    ----------
+    decimal
+        Decimal point or comma.
+    is_sure
+        Whether the user said so, or a cell of the table can mean nothing else.
+    """
+
+    decimal: str = "."
+    is_sure: bool = True
+
+    @classmethod
+    def of_table(cls, cells: list[str]) -> Numerals:
+        """Return what most of the cells that can mean one thing only say; a point if there are none."""
+        counts = dict.fromkeys(SIGNS, 0)
+        for sign, own in SIGNS.items():
+            is_number, is_grouped = re.compile(NUMBER.format(own)).match, re.compile(GROUPED.format(own)).match
+            counts[sign] = sum(1 for cell in cells if sign in cell and is_number(cell) and not is_grouped(cell))
+        return cls("," if counts[","] > counts["."] else ".", any(counts.values()))
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Cells that are no numbers in a part of a column.
+
+    Attributes
+    ----------
+    count, n_present
+        Number of them, and of cells that are not missing.
+    row, text
+        The first.
+    is_rare
+        Whether more than half of the cells spell numbers, some maybe with other signs, so that the column is not text.
+    is_grouped
+        Whether the first spells one whose sign may part thousands.
+    """
+
+    count: int
+    n_present: int
+    row: int
+    text: str
+    is_rare: bool
+    is_grouped: bool
+
+
+def trimmed(cells: Any) -> Any:
+    """Return cells of text, an Arrow array, without white space around them; those without any text are null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = pc.utf8_trim_whitespace(cells)
+    return pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
+
+
+def truth_of(cells: Any) -> Any | None:
+    """Return trimmed cells as an Arrow array of booleans if all are true or false, else None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pc.is_in(cells, value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS], cells.type))
+    if cells.null_count == len(cells) or not pc.all(pc.or_(known, cells.is_null())).as_py():
+        return None
+    return pc.if_else(cells.is_null(), None, pc.is_in(cells, value_set=pa.array(TRUE_CELLS, cells.type)))
+
+
+def numbers_of(cells: Any, numerals: Numerals) -> Any:
+    """Return trimmed cells as an Arrow array of float64 if all are numbers, else an :class:`Odd`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sign = SIGNS[numerals.decimal]
+    is_number = pc.match_substring_regex(cells, NUMBER.format(sign))
+    is_odd = pc.invert(is_number)
+    is_grouped = _grouped(cells, numerals, is_number)
+    if is_grouped is not None:
+        is_odd = pc.or_(is_odd, is_grouped)
+    places = np.flatnonzero(np.asarray(is_odd.fill_null(False)))  # noqa: FBT003
+    if places.size:
+        text, n_present = cells[int(places[0])].as_py(), len(cells) - cells.null_count
+        n_spelled = pc.sum(pc.match_substring_regex(cells, SPELLED)).as_py() or 0
+        return Odd(
+            places.size, n_present, int(places[0]), text, 2 * n_spelled > n_present, bool(re.match(MAY_GROUP, text))
+        )
+    if numerals.decimal == ",":
+        cells = pc.replace_substring(cells, ",", ".")
+    return cells.cast(pa.float64())
+
+
+def _grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any | None:
+    """Return a mask of the numbers whose point may part thousands, None if the column or the table says that none does.
+
+    It does where all numbers without a point are whole and below 1000, and all others have three digits after it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if numerals.is_sure:
+        return None
+    has_sign = pc.and_(is_number, pc.match_substring(cells, numerals.decimal))
+    is_grouped = pc.match_substring_regex(cells, GROUPED.format(SIGNS[numerals.decimal]))
+    plain = cells.filter(pc.and_not(is_number, has_sign))
+    if not pc.any(has_sign).as_py() or not len(plain) or not pc.all(pc.or_(is_grouped, pc.invert(has_sign))).as_py():
+        return None
+    return is_grouped if pc.max(pc.abs(plain.cast(pa.float64()))).as_py() < THOUSAND else None
