@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import gc
+import inspect as inspect_module
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -525,80 +527,61 @@ def _verdict(result: dict[str, Any]) -> str:
 
 SOURCE_HELP = "Path, pattern of parts, sklearn:NAME or synthetic:..."
 Source = Annotated[str, typer.Argument(metavar="SRC", help=SOURCE_HELP)]
-Labels = Annotated[str | None, typer.Option(help="Column, member or path that holds the labels.")]
-Unlabeled = Annotated[
-    str, typer.Option(help="Label that means an unlabeled row: auto (-1, unless all others are 1), none or a value.")
-]
-Weights = Annotated[
-    str | None, typer.Option(help="Column, member or path that holds how many rows each row counts for.")
-]
-Member = Annotated[
-    str | None, typer.Option("--array", help="Member of an .npz or HDF5 file or of a Zarr group that holds X.")
-]
-Dims = Annotated[
-    tuple[str, str] | None,
-    typer.Option(metavar="ROWS COLUMNS", help="Named dimensions (xarray, NetCDF) along the rows and columns of X."),
-]
-Groups = Annotated[
-    str | None, typer.Option(help="Column, member or path that holds the group of each row, which folds keep together.")
-]
-Times = Annotated[
-    str | None, typer.Option(help="Column, member or path that holds the time of each row: numbers or ISO dates.")
-]
-Batch = Annotated[
-    str | None,
-    typer.Option(help="Column, member or path that holds the batch of each row, within which features are scored."),
-]
-Transpose = Annotated[bool, typer.Option("--transpose", help="Of a Matrix Market file: its columns are the rows of X.")]
-Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is no feature and that no option names.")]
-Delimiter = Annotated[
-    str | None, typer.Option(metavar="CHARACTER", help="Of a table of text: what is between cells; default: , tab or ;")
-]
-Decimal = Annotated[
-    str | None,
-    typer.Option(metavar="CHARACTER", help="Of a table of text: a decimal point, or comma; default: as seen."),
-]
-Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
-Missing = Annotated[
-    str, typer.Option(help="What becomes of missing values: refuse, mean (of their columns) or pairwise.")
-]
-Names = Annotated[str | None, typer.Option(help="Member or text file with the feature names.")]
-RowNames = Annotated[
-    str | None, typer.Option(help="Column, member or path with the names of the rows; default: what the source says.")
-]
+DATA_OPTIONS: dict[str, tuple[Any, str]] = {
+    "labels": (str, "Column, member or path that holds the labels."),
+    "task": (str, "auto, classification or regression."),
+    "unlabeled": (str, "Label that means an unlabeled row: auto (-1, unless all others are 1), none or a value."),
+    "weights": (str, "Column, member or path that holds how many rows each row counts for."),
+    "groups": (str, "Column, member or path that holds the group of each row, which folds keep together."),
+    "times": (str, "Column, member or path that holds the time of each row: numbers or ISO dates."),
+    "batch": (str, "Column, member or path that holds the batch of each row, within which features are scored."),
+    "array": (str, "Member of an .npz or HDF5 file, Zarr group or AnnData (layers/NAME) that holds X."),
+    "dims": (tuple[str, str], "Named dimensions (xarray, NetCDF) along the rows and columns of X."),
+    "transpose": (bool, "Of a Matrix Market file: its columns are the rows of X."),
+    "exclude": (list[str], "Table column that is no feature and that no option names."),
+    "delimiter": (str, "Of a table of text: what is between cells; default: , tab or ;"),
+    "decimal": (str, "Of a table of text: a decimal point, or comma; default: as cells settle it."),
+    "missing": (str, "What becomes of missing values: refuse, mean (of their columns) or pairwise."),
+    "missing_values": (list[str], "Word or number that means a missing value, beside NaN, NA, null and empty cells."),
+    "feature_names": (str, "Member or text file with the feature names."),
+    "row_names": (str, "Column, member or path with the names of the rows; default: what the source says."),
+}
+"""Type and help of the options that are keys of ``data``; a key is there once or, of a list, any number of times."""
+METAVARS = {"dims": "ROWS COLUMNS", "delimiter": "CHARACTER", "decimal": "CHARACTER"}
 
 
-def _data_block(options: Mapping[str, Any]) -> Any:
-    """Check the data block of a verb's options, which are named as its keys; other options are left out."""
-    from daskfs.job.blocks import DataBlock
-    from daskfs.job.job import make_data
+def with_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of :data:`DATA_OPTIONS`, in the place of its parameter `data`, a dictionary."""
 
-    own = {key: value for key, value in options.items() if key in DataBlock.model_fields}
-    return make_data({**own, "exclude": options["exclude"] or []})
+    @functools.wraps(command)
+    def called(**options: Any) -> None:
+        given = {name: value for name in DATA_OPTIONS if (value := options.pop(name)) not in (None, [], False)}
+        command(data=given, **options)
+
+    parameters = []
+    for own in inspect_module.signature(command, eval_str=True).parameters.values():
+        if own.name != "data":
+            parameters.append(own)
+            continue
+        for name, (kind, text) in DATA_OPTIONS.items():
+            flag = f"--{name.replace('_', '-')}"
+            option = typer.Option(flag, help=text, metavar=METAVARS.get(name))
+            default, kind = (False, kind) if kind is bool else (None, kind | None)
+            annotation = Annotated[kind, option]  # type: ignore[valid-type]
+            parameters.append(own.replace(name=name, default=default, annotation=annotation))
+    called.__signature__ = inspect_module.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    return called
 
 
 @app.command(epilog=EPILOG)
+@with_data
 def convert(
     source: Source,
     target: Annotated[
         str, typer.Argument(metavar="DST", help="Directory or URL of the tile store, for example data.zarr.")
     ],
-    labels: Labels = None,
-    unlabeled: Unlabeled = "auto",
-    weights: Weights = None,
-    groups: Groups = None,
-    times: Times = None,
-    batch: Batch = None,
-    array: Member = None,
-    dims: Dims = None,
-    transpose: Transpose = False,
-    exclude: Exclude = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    task: Task = "auto",
-    missing: Missing = "refuse",
-    feature_names: Names = None,
-    row_names: RowNames = None,
+    data: Any = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 works in this one.")] = 2,
     memory_limit: MemoryLimit = None,
     quiet: Quiet = False,
@@ -606,15 +589,14 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Convert any source into tiles, or resume an interrupted conversion."""
-    block = _data_block(locals())
-    from daskfs.job.job import make_cluster
+    from daskfs.job.job import make_cluster, make_data
     from daskfs.runs.pipeline import convert as convert_source
     from daskfs.runs.status import describe_tiles
 
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
     warnings: list[str] = []
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
-        recomputed = convert_source(block, target, cluster, progress, warnings)
+        recomputed = convert_source(make_data({"source": source, **data}), target, cluster, progress, warnings)
     _warn(warnings)
     _emit({**describe_tiles(target), "recomputed": recomputed}, _description_lines, as_json=as_json)
 
@@ -625,12 +607,12 @@ Methods = Annotated[
 
 
 @app.command(epilog=EPILOG)
+@with_data
 def rank(
     source: Source,
-    labels: Labels = None,
+    data: Any = None,
     methods: Methods = None,
     n_features: Annotated[int | None, typer.Option(help="How many features are selected; by default half.")] = None,
-    task: Task = "auto",
     fdr: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Instead: those that are more than chance, at this false discovery rate."),
@@ -638,6 +620,10 @@ def rank(
     redundancy: Annotated[
         float | None, typer.Option(help="Pass over features that are correlated with a better one above this.")
     ] = None,
+    evaluate: Annotated[
+        str | None, typer.Option(metavar="YAML", help="Keys of the evaluation, such as '{n_splits: 3}'; null: none.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="Of AnnData: layer that holds X.")] = None,
     output: Annotated[str | None, typer.Option(help="Directory of the run; by default runs/NAME.")] = None,
     overrides: Overrides = None,
     overwrite: Annotated[
@@ -650,17 +636,19 @@ def rank(
     """Rank the features of a source without a job file, by methods for its labels; 'init' prints the job."""
     from daskfs.job.job import make_job
 
-    proposal = _proposal(source, labels, task, methods, overrides, n_features, fdr, redundancy, output)
+    overrides = [*(f"evaluate={one}" for one in [evaluate] if one is not None), *(overrides or ())]
+    data |= {} if layer is None else {"array": f"layers/{layer}"}
+    proposal = _proposal(source, data, methods, overrides, n_features, fdr, redundancy, output)
     if proposal.left_out:
         _warn([f"these columns hold no numbers, and are left out: {', '.join(proposal.left_out)}"])
     _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 @app.command(epilog=EPILOG)
+@with_data
 def init(
     source: Annotated[str | None, typer.Argument(metavar="SRC", help=SOURCE_HELP)] = None,
-    labels: Labels = None,
-    task: Task = "auto",
+    data: Any = None,
     methods: Methods = None,
     overrides: Overrides = None,
     example: Annotated[
@@ -671,7 +659,7 @@ def init(
     if example is not None:
         from daskfs.job.examples import example_job
 
-        if (source, labels, task, methods, overrides) != (None, None, "auto", None, None):
+        if (source, data, methods, overrides) != (None, {}, None, None):
             msg = "--example prints a job as it is shipped; leave out the source and other options."
             raise JobError(msg)
         _print(example_job(example).removesuffix("\n"))
@@ -681,47 +669,35 @@ def init(
         raise JobError(msg)
     from daskfs.runs.proposal import commented
 
-    _print(commented(_proposal(source, labels, task, methods, overrides)).removesuffix("\n"))
+    _print(commented(_proposal(source, data, methods, overrides)).removesuffix("\n"))
 
 
 def _proposal(
-    source: str, labels: str | None, task: str, methods: str | None, overrides: list[str] | None, *selection: Any
+    source: str, data: dict[str, Any], methods: str | None, overrides: list[str] | None, *selection: Any
 ) -> Any:
     from daskfs.job.keys import override_keys
     from daskfs.runs.proposal import propose_job
 
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
     keys = dict(zip(("n_features", "fdr", "redundancy", "output"), selection, strict=False))
-    proposal = propose_job(source, labels=labels, task=task, methods=names, **keys)
+    opened = override_keys({"data": dict(data)}, overrides or ())["data"]  # with all that says how to open the source
+    proposal = propose_job(source, methods=names, data=opened, **keys)
     override_keys(proposal.job, overrides or ())
     return proposal
 
 
 @app.command(epilog=EPILOG)
+@with_data
 def inspect(
     source: Annotated[str, typer.Argument(metavar="STORE", help="A tile store or any source.")],
-    labels: Labels = None,
-    unlabeled: Unlabeled = "auto",
-    weights: Weights = None,
-    groups: Groups = None,
-    times: Times = None,
-    batch: Batch = None,
-    array: Member = None,
-    dims: Dims = None,
-    transpose: Transpose = False,
-    exclude: Exclude = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    task: Task = "auto",
-    feature_names: Names = None,
-    row_names: RowNames = None,
+    data: Any = None,
     as_json: AsJson = False,
 ) -> None:
     """Show shape, tiles, labels, weights, groups, times, batches, row names, missing values, constant features."""
-    block = _data_block(locals())
+    from daskfs.job.job import make_data
     from daskfs.runs.inspection import inspect_data
 
-    _emit(inspect_data(block), _description_lines, as_json=as_json)
+    _emit(inspect_data(make_data({"source": source, **data})), _description_lines, as_json=as_json)
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:

@@ -114,10 +114,11 @@ def rank(
         np.save(scratch / "rep.npy", np.asarray(use_rep))
         compared["use_rep"] = str(scratch / "rep.npy")
     is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
+    labels = y if y is None or isinstance(y, str) else _written_labels(y, scratch)
+    named = {key: value for key, value in {"labels": labels, "task": task}.items() if value not in (None, "auto")}
     proposal = propose_job(
         as_source(X, scratch),
-        labels=y if y is None or isinstance(y, str) else _written_labels(y, scratch),
-        task=task,
+        data={**named, **data, **((settings or {}).get("data") or {})},
         methods=methods,
         n_features=n_features,
         fdr=fdr,

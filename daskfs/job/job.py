@@ -31,10 +31,13 @@ from daskfs.storage import Access
 LABEL_BYTES = 200
 
 
-class Job(Block):
+class _Data(Block):
+    data: DataBlock
+
+
+class Job(_Data):
     """A whole job."""
 
-    data: DataBlock
     transform: TransformBlock = TransformBlock()
     graph: GraphBlock = GraphBlock()
     methods: tuple[MethodBlock, ...] = Field(min_length=1)
@@ -251,8 +254,8 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
 
 
 def make_data(raw: Mapping[str, Any]) -> DataBlock:
-    """Check a data block given by command-line options."""
-    return check_block(DataBlock, raw)
+    """Check a data block given by options."""
+    return check_block(_Data, {"data": raw}).data
 
 
 def make_cluster(raw: Mapping[str, Any]) -> ClusterSettings:

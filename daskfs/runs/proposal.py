@@ -42,8 +42,7 @@ class Proposal:
 def propose_job(
     source: str,
     *,
-    labels: str | None = None,
-    task: str = "auto",
+    data: Mapping[str, Any] | None = None,
     methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
     fdr: float | None = None,
@@ -54,8 +53,10 @@ def propose_job(
 
     Parameters
     ----------
-    source, labels, task
-        As ``data.source``, ``data.labels`` and ``data.task``. Columns of a table that hold no numbers are left out.
+    source
+        As ``data.source``. Columns of a table that hold no numbers are left out.
+    data
+        Other keys of ``data``, such as the labels, by which the source is opened.
     methods
         Methods as in a job; by default some that the labels allow.
     n_features
@@ -72,8 +73,7 @@ def propose_job(
     InputError
         For a source or labels that cannot be read.
     """
-    named = {"labels": labels, "task": None if task == "auto" else task}
-    data: dict[str, Any] = {"source": source, **{key: value for key, value in named.items() if value is not None}}
+    data = {"source": source, **(data or {})}
     left_out: tuple[str, ...] = ()
     transform = {}
     spec = source_spec(make_data(data))
@@ -81,13 +81,15 @@ def propose_job(
         found = open_tiles(spec.source).info.task
     else:
         if _is_table(source):
-            data["exclude"] = [NON_NUMERIC]
+            data["exclude"] = [*data.get("exclude", ()), NON_NUMERIC]
         opened = open_source(source_spec(make_data(data)))
         if isinstance(table := unmarked(opened), TableSource):  # whose columns are in units of their own
             left_out, transform = table.left_out, {"transform": {"graph": "zscore"}}
         if "exclude" in data and not left_out:
-            del data["exclude"]
+            data["exclude"].remove(NON_NUMERIC)
+        data = {key: value for key, value in data.items() if value != []}
         column = opened.labels_column()
+        task = make_data(data).task
         found = None if column is None else LabelEncoding(column.parts, task, spec.unlabeled).task
     rules = {"n_features": n_features, "fdr": fdr}
     select: dict[str, Any] = {key: value for key, value in rules.items() if value is not None}

@@ -41,7 +41,7 @@ from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, moments_cost, tile_
 
 SUMS_AT_ONCE = 2**20
 """Row sums in one block of a pass."""
-REMEDY = ", or set data.missing to mean or pairwise where they are missing"
+REMEDY = ", or set data.missing to mean or pairwise where they are missing (rank: --missing mean)"
 NAME_BYTES = 400
 """Bytes of a feature name as read from a source, as text, and as JSON."""
 LABEL_BYTES = 60

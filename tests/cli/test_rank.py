@@ -148,7 +148,7 @@ def test_init_prints_the_same_job(tmp_path: Path) -> None:
     assert printed.code == 0, printed.err
     assert "# These columns hold no numbers: id, city, seen, kind." in printed.out
     (tmp_path / "job.yaml").write_text(printed.out)
-    expected = proposal.propose_job(arguments[0], labels="outcome").job
+    expected = proposal.propose_job(arguments[0], data={"labels": "outcome"}).job
     assert yaml.safe_load(printed.out) == expected
     assert load_job(tmp_path / "job.yaml") == make_job(expected)
 

@@ -200,7 +200,7 @@ def test_refused(tmp_path: Path, write: Callable[[Path], Data], code: int, parts
     job["data"] = write(tmp_path)
     refused(daskfs("run", write_job(tmp_path, job), "-q"), code, *parts)
     if code == 2:
-        assert "key 'times'" in daskfs("inspect", *options(job["data"])).err
+        assert "key 'data.times'" in daskfs("inspect", *options(job["data"])).err
     elif "exclude" not in job["data"]:
         refused(daskfs("inspect", *options(job["data"])), code, *parts)
 

@@ -65,7 +65,7 @@ def test_data_and_cluster_blocks_from_options() -> None:
     data = make_data({"source": "X.npy", "exclude": ["a"], "task": "regression"})
     assert (data.exclude, data.task) == (("a",), "regression")
     assert make_cluster({"workers": 0, "memory_limit": "1GiB"}).memory_limit == GIB
-    with pytest.raises(JobError, match=r"'task'.*'guess'"):
+    with pytest.raises(JobError, match=r"data\.task'.*'guess'"):
         make_data({"source": "X.npy", "task": "guess"})
     with pytest.raises(JobError, match="'workers'"):
         make_cluster({"workers": -1})
