@@ -35,8 +35,10 @@ from daskfs.report.terminal import verdict_html, verdict_lines
 from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.stored_column import StoredColumn
+from daskfs.sources.values import as_column
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, put_sample_column
@@ -283,7 +285,7 @@ def evaluate_selectors(
     X, y, use_rep, columns = unpacked(X, y, use_rep)
     if not is_stored(X):
         X = _checked(X, columns)
-    given = np.asarray(y)
+    given = check_values(as_column(y))
     found = encode_labels(given, given.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in given_columns.items() if values is not None}

@@ -79,10 +79,6 @@ class SupervisedLaplacianScore(TestingSelector):
     t: float = 1.0
     standardize_y: bool = True
 
-    def _target_task(self, y: np.ndarray) -> str:
-        del y
-        return self.task
-
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
         return {**super()._parameters(labels), "task": self.task}
 

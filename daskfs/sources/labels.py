@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels, Task
-from daskfs.sources.checks import check_label_column, shorten_names
+from daskfs.sources.checks import CONVERT, check_label_column, shorten_names
 from daskfs.sources.vocabulary import Vocabulary
 
 TASKS = ("auto", "classification", "regression")
@@ -27,13 +27,14 @@ TOO_MANY_CLASSES = (
 )
 
 
-def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = AUTO) -> Labels:
+def encode_labels(raw: Any, n_samples: int, task: str, unlabeled: str = AUTO) -> Labels:
     """Encode stored labels as class codes (int32) or targets (float64), shape (n_samples,).
 
     Parameters
     ----------
     raw
-        Labels as stored, shape (n_samples,). NaN, ``None`` and empty text mark unlabeled rows.
+        Labels as :func:`daskfs.sources.values.as_column` takes them, shape (n_samples,). Missing ones and empty text
+        mark unlabeled rows.
     n_samples
         Number of rows of X.
     task, unlabeled
@@ -140,13 +141,13 @@ def _numbered(parts: Iterator[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
         row += len(part)
 
 
-def is_missing(raw: np.ndarray) -> np.ndarray:
-    """Return the mask of labels that are NaN, None or empty text, shape (n_samples,), bool."""
-    if raw.dtype.kind == "f":
-        return np.asarray(np.isnan(raw))
-    if raw.dtype.kind != "O":
-        return np.zeros(raw.shape, dtype=bool)
-    return np.fromiter(map(_is_missing, raw), dtype=bool, count=raw.size)
+def refuse_fractions(raw: np.ndarray, method: str) -> None:
+    """Raise :class:`InputError` if labels for a method that needs classes, shape (n_samples,), hold fractions."""
+    floats = raw if raw.dtype.kind == "f" else np.array([v for v in raw if isinstance(v, float | np.floating)], float)
+    known = floats[~np.isnan(floats)]
+    if (fractions := known[np.isinf(known) | (known != np.rint(known))]).size:
+        msg = f"Unknown label type: continuous. y holds {fractions[0]}, and {method} needs classes: {CONVERT}."
+        raise InputError(msg)
 
 
 def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
@@ -215,10 +216,10 @@ def _class_name(value: Any) -> str | None:
         return value.strip()
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value))
-    if isinstance(value, (int, float, np.number)):
+    if isinstance(value, (int, float, np.integer, np.floating)):
         number = float(value)
         return str(int(value)) if number.is_integer() else repr(number)
-    msg = f"labels hold a value of type {type(value).__name__}; they must be numbers or text."
+    msg = f"labels hold a value of type {type(value).__name__}; they must be numbers or text: {CONVERT}."
     raise InputError(msg)
 
 
