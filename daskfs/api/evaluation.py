@@ -32,6 +32,7 @@ from daskfs.report.evaluation_view import panel_plot
 from daskfs.report.model import Curve, Panel
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.terminal import verdict_html, verdict_lines
+from daskfs.report.trust import repeated_names_warnings
 from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
@@ -356,7 +357,8 @@ def evaluate_selectors(
                 method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, None if is_outside else pool)
         cut = cut_note(block.n_selected if n_selected != SIZES else (), tiles.shape.n_features)
-        notes = [f"{note}." for note in (transductive_note(block, methods), cut) if note]
+        repeated = repeated_names_warnings(names or ())
+        notes = [f"{note}." for note in (transductive_note(block, methods), cut, *repeated) if note]
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
         return _collected(context, stages, notes)

@@ -21,7 +21,9 @@ from daskfs.estimators.opening import (
     is_dask_frame,
     is_stored,
     label_name,
+    numbered,
     open_input,
+    repeated_names,
     unpacked,
 )
 from daskfs.graph.dominance import dominance_warnings
@@ -31,6 +33,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.permutation import qvalues
+from daskfs.report.trust import repeated_names_warnings
 from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels, refuse_fractions
 from daskfs.sources.sample_columns import check_weights
@@ -148,6 +151,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             if stored:
                 self.n_features_in_ = shape.n_features
                 self._name_features(names if columns is None else columns)
+            for text in repeated_names_warnings(getattr(self, "feature_names_in_", ())):
+                warnings.warn(f"{text}.", DaskfsWarning, stacklevel=3)
             method, given = self._method_and_graph(context, labels, use_rep)
             table = score_features(context, [method], labels, given, pool)[method.label]
             method.check_ranks_any(table, shape.n_samples)
@@ -197,7 +202,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             raise InputError(msg)
         if self._task == "classification":
             refuse_fractions(column, type(self).__name__)
-        return encode_labels(column, column.shape[0], self._task or getattr(self, "task", "auto"))
+        return encode_labels(column, column.shape[0], str(self._task or getattr(self, "task", "auto")))
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
         """Return the parameters of the criterion: the selector's own of the same names."""
@@ -308,20 +313,25 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Dask collections stay lazy; of an AnnData it is a view. Raises :class:`InputError` for these with another number
         of features, or other names, than in `fit`.
         """
-        if not hasattr(X, "dask") and not is_anndata(X):
+        X = unmasked(X)
+        if not hasattr(X, "dask") and not is_anndata(X) and not repeated_names(X):
             return super().transform(X)
         chosen = self.get_support(indices=True)
         if X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise InputError(msg)
-        columns = X.columns if is_dask_frame(X) else X.var_names if is_anndata(X) else None
+        columns = X.var_names if is_anndata(X) else getattr(X, "columns", None)
         names = getattr(self, "feature_names_in_", None)
         if columns is not None and names is not None and list(columns) != list(names):
             wrong = next(pair for pair in zip(columns, names, strict=True) if pair[0] != pair[1])
             msg = f"The feature names of X should match those of fit, in their order: {wrong[0]!r} is not {wrong[1]!r}."
             raise InputError(msg)
-        return X.iloc[:, chosen] if is_dask_frame(X) else X[:, chosen]
+        if repeated_names(X):
+            return check_array(numbered(X), dtype=None)[:, chosen]
+        if is_dask_frame(X):  # iloc refuses columns of one name
+            return X.map_partitions(lambda part: part.iloc[:, chosen], meta=X._meta.iloc[:, chosen])
+        return X[:, chosen]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import TestingSelector
 from daskfs.graph.precomputed import Graph

@@ -89,7 +89,7 @@ class LabelEncoding:
         self._read, self._unlabeled, self.task, self.classes = read, unlabeled, "regression", ()
         if task == "regression":
             return
-        found = self._vocabulary = Vocabulary(_class_name, MOST_CLASSES, TOO_MANY_CLASSES)
+        found = self._vocabulary = Vocabulary(class_name, MOST_CLASSES, TOO_MANY_CLASSES)
         for row, part in _numbered(read()):
             if part.dtype.kind == "f":
                 if task == "auto":
@@ -207,7 +207,8 @@ def _in_order(names: Collection[str]) -> list[str]:
     return sorted(names) if None in numbers else [name for _, name in sorted(zip(numbers, names, strict=True))]
 
 
-def _class_name(value: Any) -> str | None:
+def class_name(value: Any) -> str | None:
+    """Return the name of a class, None for a missing label; :class:`InputError` for what is no class."""
     if _is_missing(value):
         return None
     if isinstance(value, bytes):
@@ -245,7 +246,7 @@ def _targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
 
 
 def _target(value: Any, row: int, unlabeled: str) -> float:
-    if _is_missing(value) or (unlabeled not in (AUTO, NONE) and _class_name(value) == unlabeled):
+    if _is_missing(value) or (unlabeled not in (AUTO, NONE) and class_name(value) == unlabeled):
         return math.nan
     try:
         return float(value)

@@ -16,13 +16,8 @@ def is_of(X: Any, library: str) -> bool:
 
 
 def unmasked(values: Any) -> Any:
-    """Return a matrix with NaN in place of its masked entries, integers as float64; a lazy one stays lazy.
-
-    Anything that holds no masked entry is returned as it is.
-    """
-    if is_of(values, "dask"):
-        if not hasattr(values, "map_blocks"):  # a frame
-            return values
+    """Return a matrix with NaN in place of its masked entries, integers as float64, else as it is; lazy ones lazily."""
+    if is_of(values, "dask") and hasattr(values, "map_blocks"):
         meta = values._meta
         if isinstance(meta, np.ma.MaskedArray):
             meta = np.empty(meta.shape, np.float64 if meta.dtype.kind in "biu" else meta.dtype)
@@ -31,40 +26,39 @@ def unmasked(values: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "converting a masked element to nan" is what is wanted
             values = np.ma.array(values)
-    if isinstance(values, np.ma.MaskedArray):
-        gone, values = np.ma.getmaskarray(values), np.asarray(values.data)
-    elif isinstance(values, np.ndarray) and values.dtype == object:
-        gone = _masked_objects(values)
-    else:
-        return values
-    if not gone.any() or values.dtype.kind not in "biufcO":
-        return values
-    filled = values.astype(np.float64 if values.dtype.kind in "biu" else values.dtype)
-    filled[gone] = np.nan
-    return unmasked(filled)
+    found, gone = _parted(values)
+    if gone is None or not gone.any() or found.dtype.kind not in "biufcO":
+        return found
+    found = found.astype(np.float64 if found.dtype.kind in "biu" else found.dtype)
+    found[gone] = np.nan
+    return found
 
 
 def _unmasked_block(block: Any, dtype: np.dtype[Any]) -> Any:
     found = unmasked(block)
-    if found is block or found.dtype.kind == dtype.kind:
-        return found
-    if dtype.kind in "biu":
+    if dtype.kind in "biu" and found.dtype.kind == "f":
         msg = f"a block of X has masked entries, and the dask array says that it holds {dtype}: pass X.astype(float)."
         raise InputError(msg)
-    return found.astype(dtype)
+    return found if found is block else found.astype(dtype, copy=False)
 
 
-def _holds_masked(row: Any) -> bool:
-    entries = row if isinstance(row, list | tuple) else (row,)
-    return any(isinstance(entry, np.ma.MaskedArray) for entry in entries)
-
-
-def _masked_objects(values: np.ndarray) -> np.ndarray:
-    return np.fromiter(map(_is_masked, values.flat), bool, values.size).reshape(values.shape)
+def _parted(values: Any) -> tuple[Any, np.ndarray | None]:
+    """Return values without a mask, and the mask of those that have one, or are masked objects; None for no mask."""
+    gone = None
+    if isinstance(values, np.ma.MaskedArray):
+        gone, values = np.ma.getmaskarray(values), np.asarray(values.data)
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        masked = np.fromiter(map(_is_masked, values.flat), bool, values.size).reshape(values.shape)
+        gone = masked if gone is None else gone | masked
+    return values, gone
 
 
 def _is_masked(value: Any) -> bool:
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+
+
+def _holds_masked(row: Any) -> bool:
+    return any(isinstance(entry, np.ma.MaskedArray) for entry in (row if isinstance(row, list | tuple) else (row,)))
 
 
 def as_column(values: Any) -> np.ndarray:
@@ -82,30 +76,29 @@ def as_column(values: Any) -> np.ndarray:
 
     if is_of(values, "dask"):
         return as_column(values.compute())
-    if is_of(values, "polars") and hasattr(values, "to_series") and values.width == 1:
-        values = values.to_series()
-    if (is_of(values, "polars") or is_of(values, "pyarrow")) and hasattr(values, "null_count"):
+    if len(getattr(values, "columns", ())) == 1 and len(values.shape) == 2:
+        return as_column(values[values.columns[0]])[:, np.newaxis]
+    if hasattr(values, "null_count") and not hasattr(
+        values, "columns"
+    ):  # of Polars or Arrow, whose own conversion makes floats of integers
         count = values.null_count() if callable(values.null_count) else values.null_count
         listed = getattr(values, "to_pylist", None) or values.to_list
         values = _objects(listed()) if count else values
-    elif isinstance(values, pd.DataFrame) and values.shape[1] == 1:
-        return as_column(values.iloc[:, 0])[:, np.newaxis]
-    elif is_of(values, "pandas") and values.ndim == 1:
+    elif is_of(values, "pandas") and hasattr(values, "dtype"):
         values = _of_pandas(values)
-    elif isinstance(values, list | tuple) and any(map(_holds_masked, values)):
-        values = _objects([None if _is_masked(value) else value for value in values])
-    elif isinstance(values, np.ma.MaskedArray):
-        gone, values = np.ma.getmaskarray(values), np.array(values.data)
-        if values.dtype.kind != "V" and gone.any():
-            values = values if values.dtype.kind in "fcmM" else values.astype(object)
-            values[gone] = None
+    elif isinstance(values, list | tuple) and any(isinstance(one, str | np.ma.MaskedArray) for one in values):
+        values = _objects(values)  # beside text, an array would spell the missing ones
     try:
-        found = np.asarray(values)
+        found, gone = _parted(values if isinstance(values, np.ndarray) else np.asarray(values))
     except ValueError:  # rows of several lengths, which are no values
-        found = _objects(values)
-    if found.dtype == object:
-        gone = pd.isna(np.atleast_1d(found)).reshape(found.shape) | _masked_objects(found)
-        found = np.where(gone, None, found) if gone.any() else found
+        found, gone = _objects(values), None
+    if found.dtype.kind in "OT":
+        found = found.astype(object, copy=False)
+        missing = pd.isna(np.atleast_1d(found)).reshape(found.shape)
+        gone = missing if gone is None else gone | missing
+    if gone is not None and found.dtype.kind != "V" and gone.any():
+        found = np.array(found, dtype=found.dtype if found.dtype.kind in "fcmM" else object)
+        found[gone] = None
     return found
 
 
@@ -113,7 +106,7 @@ def _objects(values: Any) -> np.ndarray:
     return np.fromiter(values, dtype=object, count=len(values))
 
 
-def _of_pandas(values: Any) -> np.ndarray:
+def _of_pandas(values: Any) -> Any:
     import pandas as pd
 
     if isinstance(values.dtype, pd.CategoricalDtype):
@@ -122,7 +115,6 @@ def _of_pandas(values: Any) -> np.ndarray:
         names = [name if isinstance(name, int | np.integer | np.bool_) else str(name) for name in codes.categories]
         return _objects([*names, None])[codes.codes]
     if not pd.api.types.is_extension_array_dtype(values.dtype) or not values.isna().any():
-        return np.asarray(values)
-    if pd.api.types.is_float_dtype(values.dtype):
-        return np.asarray(values.to_numpy(np.float64, na_value=np.nan))
-    return np.asarray(values.to_numpy(object, na_value=None))
+        return values
+    is_float = pd.api.types.is_float_dtype(values.dtype)
+    return values.to_numpy(np.float64, na_value=np.nan) if is_float else values.to_numpy(object, na_value=None)
