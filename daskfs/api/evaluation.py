@@ -32,11 +32,14 @@ from daskfs.report.evaluation_view import panel_plot
 from daskfs.report.model import Curve, Panel
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.terminal import verdict_html, verdict_lines
+from daskfs.report.trust import repeated_names_warnings
 from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.stored_column import StoredColumn
+from daskfs.sources.values import as_column
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, put_sample_column
@@ -283,7 +286,7 @@ def evaluate_selectors(
     X, y, use_rep, columns = unpacked(X, y, use_rep)
     if not is_stored(X):
         X = _checked(X, columns)
-    given = np.asarray(y)
+    given = check_values(as_column(y))
     found = encode_labels(given, given.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in given_columns.items() if values is not None}
@@ -354,7 +357,8 @@ def evaluate_selectors(
                 method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, None if is_outside else pool)
         cut = cut_note(block.n_selected if n_selected != SIZES else (), tiles.shape.n_features)
-        notes = [f"{note}." for note in (transductive_note(block, methods), cut) if note]
+        repeated = repeated_names_warnings(names or ())
+        notes = [f"{note}." for note in (transductive_note(block, methods), cut, *repeated) if note]
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
         return _collected(context, stages, notes)

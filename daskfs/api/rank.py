@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,9 +11,23 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.api.run import RunResult, ScratchDirectory, run
-from daskfs.errors import InputError
-from daskfs.estimators.opening import as_source, current_client, is_anndata, is_of, member_of, unpacked
+from daskfs.errors import InputError, JobError
+from daskfs.estimators.opening import (
+    as_source,
+    backing_file,
+    current_client,
+    is_anndata,
+    is_query,
+    loaded_if_small,
+    member_of,
+)
+from daskfs.job.keys import set_key
 from daskfs.runs.proposal import propose_job
+from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.checks import check_length, check_values, split_reference, unknown_name
+from daskfs.sources.labels import class_name
+from daskfs.sources.sample_columns import COLUMNS, whole
+from daskfs.sources.values import as_column, is_of, unmasked
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,6 +45,13 @@ def rank(
     layer: str | None = None,
     use_rep: Any = None,
     graph: str | None = None,
+    groups: Any = None,
+    batch: Any = None,
+    times: Any = None,
+    weights: Any = None,
+    missing: Literal["refuse", "mean", "pairwise"] = "refuse",
+    missing_values: Sequence[str | float] = (),
+    evaluate: Mapping[str, Any] | bool | None = True,
     key_added: str | None = None,
     settings: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
@@ -66,12 +88,26 @@ def rank(
         the name of one in ``obsm``.
     graph
         Of an AnnData: the matrix of weights in ``obsp`` that methods use instead of searching neighbors.
+    groups
+        Group of each row, shape (n_samples,), or named like `y`: no fold trains and tests on rows of one group.
+    batch
+        Batch of each row, likewise: features are scored within each batch.
+    times
+        Time of each row, numbers or dates, likewise: models are trained on earlier rows than they are tested on.
+    weights
+        Number of rows that each row counts for, likewise; None for 1.
+    missing
+        What becomes of NaN in X, as ``data.missing``: "refuse", "mean" or "pairwise".
+    missing_values
+        Words and numbers that mean missing values, in X, labels and the values of rows, as ``data.missing_values``.
+    evaluate
+        Keys of the block ``evaluate``; True for its defaults, None or False for no evaluation.
     key_added
         Of an AnnData: write the columns to its ``var``, and facts to ``uns`` under this key, as
         :meth:`RunResult.to_anndata` does; None to write nothing.
     settings
-        Other keys of the job by block, such as ``{"data": {"groups": "donor"}, "evaluate": None}``; they replace what
-        the other parameters say.
+        Other keys of the job by block, or dotted, such as ``{"data": {"row_names": "barcode"}, "evaluate": None,
+        "cluster.workers": 2}``; they replace what the other parameters say.
     output
         Directory or URL of the run; None for a temporary one, which is deleted with the result.
     client
@@ -86,7 +122,7 @@ def rank(
     Raises
     ------
     ValueError
-        For data or labels that cannot be used, naming the column, row or key.
+        For data, labels or settings that cannot be used, naming the column, row or key.
 
     Examples
     --------
@@ -104,32 +140,38 @@ def rank(
     adata = X if is_anndata(X) else None
     if adata is not None:
         use_rep = member_of(X, "obsm", use_rep)
-        X, y, data, compared = _of_anndata(X, y, layer, graph, scratch)
+        X, data, compared = _of_anndata(X, layer, graph, scratch)
     elif layer is not None or graph is not None or key_added is not None or isinstance(use_rep, str):
         msg = (
             "layer, graph, key_added and the name of a representation are of an AnnData, and X is none: leave them out."
         )
         raise InputError(msg)
     if use_rep is not None:
-        np.save(scratch / "rep.npy", np.asarray(use_rep))
+        np.save(scratch / "rep.npy", np.asarray(unmasked(use_rep)))
         compared["use_rep"] = str(scratch / "rep.npy")
     is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
-    labels = y if y is None or isinstance(y, str) else _written_labels(y, scratch)
-    named = {key: value for key, value in {"labels": labels, "task": task}.items() if value not in (None, "auto")}
+    named = {"labels": y, "groups": groups, "batch": batch, "times": times, "weights": weights}
+    named |= {"task": None if task == "auto" else task, "missing": None if missing == "refuse" else missing}
+    named |= {"missing_values": list(missing_values) or None}
+    of_data, others = _settings(settings)
+    keys = {"data": {**data, **{key: value for key, value in named.items() if value is not None}}}
+    _set(keys, of_data)
+    of = X if adata is None else adata
     proposal = propose_job(
         as_source(X, scratch),
-        data={**named, **data, **((settings or {}).get("data") or {})},
+        data={key: _reference(of, key, value, scratch) for key, value in keys["data"].items()},
         methods=methods,
         n_features=n_features,
         fdr=fdr,
         redundancy=redundancy,
         output=str(scratch / "run" if output is None else output),
     )
-    job = {**proposal.job, "data": {**proposal.job["data"], **data}}
+    job = deepcopy(proposal.job)
+    if evaluate is not True:
+        job["evaluate"] = dict(evaluate) if evaluate else None
     if compared:  # in which rows are compared as they are
         job = {**job, "graph": compared, "transform": {}}
-    for block, keys in (settings or {}).items():
-        job[block] = {**job.get(block, {}), **keys} if isinstance(keys, Mapping) else keys
+    _set(job, others)
     chosen = client or (current_client() if is_elsewhere else None)
     found = run(job, client=chosen, progress=progress)
     result = RunResult(found, found.url, folder if output is None else None)
@@ -138,35 +180,80 @@ def rank(
     return result
 
 
+def _settings(settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of the block ``data``, by which the source is opened, and the others."""
+    if not isinstance(settings or {}, Mapping):
+        msg = f'settings is a mapping, such as {{"evaluate": None, "cluster.workers": 2}}; it is {settings!r}.'
+        raise JobError(msg)
+    found: dict[str, Any] = {str(key): value for key, value in deepcopy(dict(settings or {})).items()}
+    if not isinstance(found.get("data", {}), Mapping):
+        msg = f"settings: data is a mapping of its keys; it is {found['data']!r}."
+        raise JobError(msg)
+    of_data = {key: value for key, value in found.items() if key.partition(".")[0] == "data"}
+    return of_data, {key: value for key, value in found.items() if key not in of_data}
+
+
+def _set(job: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    """Set keys of a job, of which blocks replace the keys that they name; :class:`JobError` for anything but keys."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(job.get(key), Mapping):
+            job[key] = {**job[key], **value}
+        else:
+            set_key(job, key, value, "settings")
+
+
 def _of_anndata(
-    adata: Any, y: Any, layer: str | None, graph: str | None, scratch: Path
-) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
-    """Return X and y of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
+    adata: Any, layer: str | None, graph: str | None, scratch: Path
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return X of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
     values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
-    X, labels, _, names = unpacked(adata, y, None)
-    assert names is not None
+    X = loaded_if_small(adata if layer is None else backing_file(adata) or values)
     if isinstance(X, str):
         given = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
-        return X, labels, {} if layer is None else {"array": f"layers/{layer}"}, given
+        return X, {} if layer is None else {"array": f"layers/{layer}"}, given
     given = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
     if graph is not None:
-        sp.save_npz(scratch / "graph.npz", sp.csr_matrix(weights), compressed=False)
-    (scratch / "names.txt").write_text("\n".join(names), encoding="utf-8")
-    return X if layer is None else values, labels, {"feature_names": str(scratch / "names.txt")}, given
+        sp.save_npz(scratch / "graph.npz", sp.csr_matrix(unmasked(weights)), compressed=False)
+    (scratch / "names.txt").write_text("\n".join(map(str, adata.var_names)), encoding="utf-8")
+    return X, {"feature_names": str(scratch / "names.txt")}, given
 
 
-def _written_labels(y: Any, scratch: Path) -> str:
-    """Write labels as a file, objects line by line, which the reader takes for numbers if all are; return its path."""
-    import pandas as pd
+def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
+    """Return what a key of the block ``data`` is in the job: a path for values of rows in memory, else the value.
 
-    # a nullable integer that is missing would turn the others, which are classes, to floats
-    values = np.asarray(y, dtype=object) if pd.api.types.is_extension_array_dtype(y) else np.asarray(y)
-    if values.dtype.kind != "O":
-        np.save(scratch / "labels.npy", values)
-        return str(scratch / "labels.npy")
-    lines = ["" if pd.isna(value) else str(value) for value in values]
-    if any("\n" in line for line in lines):
-        msg = "y holds a text of several lines: classes are names of one line."
-        raise InputError(msg)
-    (scratch / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return str(scratch / "labels.txt")
+    :class:`InputError` for values that cannot serve, and for a name that X, an AnnData or a frame, does not have.
+    """
+    if key not in ("labels", *SAMPLE_COLUMNS, "row_names") or value is None:
+        return value
+    if not isinstance(value, str):
+        return _written(X, key, value, scratch)
+    if isinstance(X, str | Path) or is_of(X, "zarr"):
+        return value
+    if is_anndata(X) and (value in X.obs or split_reference(value) is None):
+        return _written(X, key, member_of(X, "obs", value), scratch)
+    names = X.collect_schema().names() if is_query(X) else getattr(X, "columns", ())
+    own = [] if is_anndata(X) else list(map(str, names))
+    if value not in own and split_reference(value) is None:
+        raise unknown_name(value, "column", own, "X")
+    return value
+
+
+def _written(X: Any, key: str, values: Any, scratch: Path) -> str:
+    """Write values of the rows of X as a file, whose reader finds the same values; return its path."""
+    column = check_values(as_column(values), "y" if key == "labels" else key, key)
+    if isinstance(n_samples := getattr(X, "shape", (None,))[0], int):
+        check_length(len(column), n_samples, None, key)
+    if key in COLUMNS:
+        whole(COLUMNS[key], column, len(column), key, key)  # whose messages name the key, and no file
+    path = scratch / f"{key}.npy"
+    if column.dtype.kind == "O":
+        is_name = [key == "labels" or value is None or isinstance(value, bytes) for value in column]
+        names = [class_name(value) or "" if own else str(value) for value, own in zip(column, is_name, strict=True)]
+        if key == "labels" and not any(isinstance(value, str | bytes | bool | np.bool_) for value in column):
+            # numbers of which some are missing, which the reader of lines takes for numbers
+            path = scratch / "labels.txt"
+            path.write_text("".join(f"{'' if value is None else value}\n" for value in column), encoding="utf-8")
+            return str(path)
+        column = np.array(names)
+    np.save(path, column)
+    return str(path)

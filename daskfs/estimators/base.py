@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_array, column_or_1d, estimator_html_repr
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
@@ -22,7 +21,9 @@ from daskfs.estimators.opening import (
     is_dask_frame,
     is_stored,
     label_name,
+    numbered,
     open_input,
+    repeated_names,
     unpacked,
 )
 from daskfs.graph.dominance import dominance_warnings
@@ -32,8 +33,11 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.permutation import qvalues
-from daskfs.sources.labels import encode_labels, is_missing
+from daskfs.report.trust import repeated_names_warnings
+from daskfs.sources.checks import check_values
+from daskfs.sources.labels import encode_labels, refuse_fractions
 from daskfs.sources.sample_columns import check_weights
+from daskfs.sources.values import as_column, unmasked
 from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite
 
@@ -131,12 +135,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         X, y, use_rep, columns = unpacked(X, y, use_rep)
         stored = is_stored(X)
         if not stored:
-            X, y = self._validated(X, y)
-            if columns is not None:
-                self._name_features(columns)
-        elif y is not None:
-            y = column_or_1d(y, warn=True)
-        labels = self._labels(y)
+            X = self._validated(X, y, columns)
+        labels = self._labels(y, None if stored else X.shape[0])
         weights = None
         if sample_weight is not None:
             # a stored X is not open yet: the number of rows is compared below
@@ -151,6 +151,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             if stored:
                 self.n_features_in_ = shape.n_features
                 self._name_features(names if columns is None else columns)
+            for text in repeated_names_warnings(getattr(self, "feature_names_in_", ())):
+                warnings.warn(f"{text}.", DaskfsWarning, stacklevel=3)
             method, given = self._method_and_graph(context, labels, use_rep)
             table = score_features(context, [method], labels, given, pool)[method.label]
             method.check_ranks_any(table, shape.n_samples)
@@ -175,40 +177,32 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             raise InputError(msg)
         return of_representation(method), stored_representation(context, use_rep)
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        if not self._needs_labels:
-            return self._finite(validate_data(self, X, **_AS_ROWS)), None
-        if y is None or is_sparse(y) or np.asarray(y).dtype.kind not in "fO":
-            X, y = validate_data(self, X, y, **_AS_ROWS)
-            return self._finite(X), y
-        # y may hold NaN or None for unlabeled rows, which validate_data refuses
-        X = self._finite(validate_data(self, X, **_AS_ROWS))
-        y = column_or_1d(y, warn=True)
-        if y.shape[0] != X.shape[0]:
-            msg = f"y has {y.shape[0]} values, and X has {X.shape[0]} rows."
-            raise InputError(msg)
-        return X, y
-
-    def _finite(self, X: Any) -> Any:
+    def _validated(self, X: Any, y: Any, columns: Sequence[Any] | None) -> Any:
+        # y is refused here only if it is needed and None: it may have unlabeled rows, which scikit-learn refuses
+        X = validate_data(self, X, **({"y": None} if y is None and self._needs_labels else {}), **_AS_ROWS)
+        if columns is not None:
+            self._name_features(columns)
         names = getattr(self, "feature_names_in_", None)
         check_finite(X, 0, None if names is None else tuple(names), "X")
         return X
 
-    def _labels(self, y: Any) -> Labels | None:
+    def _labels(self, y: Any, n_samples: int | None) -> Labels | None:
+        """Return the encoded labels; `n_samples` is the number of rows of X, None if it is not known yet."""
         if y is None or not self._needs_labels:
             return None
-        values = np.asarray(y)
-        if values.dtype.kind == "f" and np.isinf(values).any():
+        values = as_column(y)
+        column = check_values(values)
+        if values.ndim == 2:
+            column_or_1d(values, warn=True)  # warns only
+        if n_samples not in (None, column.shape[0]):
+            msg = f"y has {column.shape[0]} values, and X has {n_samples} rows."
+            raise InputError(msg)
+        if column.dtype.kind == "f" and np.isinf(column).any():
             msg = "Input y contains infinity."
             raise InputError(msg)
-        task = self._target_task(values)
-        if task == "classification":
-            check_classification_targets(values[~is_missing(values)])
-        return encode_labels(values, values.shape[0], task)
-
-    def _target_task(self, y: np.ndarray) -> str:
-        del y
-        return self._task or "auto"
+        if self._task == "classification":
+            refuse_fractions(column, type(self).__name__)
+        return encode_labels(column, column.shape[0], str(self._task or getattr(self, "task", "auto")))
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
         """Return the parameters of the criterion: the selector's own of the same names."""
@@ -319,20 +313,25 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Dask collections stay lazy; of an AnnData it is a view. Raises :class:`InputError` for these with another number
         of features, or other names, than in `fit`.
         """
-        if not hasattr(X, "dask") and not is_anndata(X):
+        X = unmasked(X)
+        if not hasattr(X, "dask") and not is_anndata(X) and not repeated_names(X):
             return super().transform(X)
         chosen = self.get_support(indices=True)
         if X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise InputError(msg)
-        columns = X.columns if is_dask_frame(X) else X.var_names if is_anndata(X) else None
+        columns = X.var_names if is_anndata(X) else getattr(X, "columns", None)
         names = getattr(self, "feature_names_in_", None)
         if columns is not None and names is not None and list(columns) != list(names):
             wrong = next(pair for pair in zip(columns, names, strict=True) if pair[0] != pair[1])
             msg = f"The feature names of X should match those of fit, in their order: {wrong[0]!r} is not {wrong[1]!r}."
             raise InputError(msg)
-        return X.iloc[:, chosen] if is_dask_frame(X) else X[:, chosen]
+        if repeated_names(X):
+            return check_array(numbered(X), dtype=None)[:, chosen]
+        if is_dask_frame(X):  # iloc refuses columns of one name
+            return X.map_partitions(lambda part: part.iloc[:, chosen], meta=X._meta.iloc[:, chosen])
+        return X[:, chosen]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -368,7 +367,7 @@ def stored_representation(context: Context, use_rep: Any) -> Representation:
     if is_sparse(use_rep):
         msg = "use_rep is sparse, and rows are compared in a few dense columns: pass principal components."
         raise InputError(msg)
-    values = check_array(use_rep, dtype="numeric", ensure_all_finite=False, input_name="use_rep")
+    values = check_array(unmasked(use_rep), dtype="numeric", ensure_all_finite=False, input_name="use_rep")
     check_finite(values, 0, None, "use_rep")
     found, shape = representation_of(values, "use_rep"), context.tiles.shape
     check_size(found, shape.n_samples)

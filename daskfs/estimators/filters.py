@@ -114,11 +114,6 @@ class PearsonScore(TestingSelector):
 
     task: Literal["auto", "regression", "classification"] = "auto"
 
-    def _target_task(self, y: np.ndarray) -> str:
-        if self.task != "auto":
-            return self.task
-        return "regression" if y.dtype.kind == "f" else "classification"
-
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
         task = self.task if labels is None else labels.task
         return {**super()._parameters(labels), **({} if task == "auto" else {"task": task})}

@@ -21,6 +21,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.neighbors.metrics import Metric, checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling, checked_scaling
+from daskfs.sources.values import unmasked
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -180,10 +181,12 @@ def given_graph(graph: Any, metric: Metric, scaling: Scaling | None) -> Graph | 
             msg = "graph holds 1 - angle / pi, which is large where rows are alike: fit one by metric 'cosine'."
             raise InputError(msg)
     if isinstance(graph, tuple) and len(graph) == 2:
-        tables = sorted((np.asarray(table) for table in graph), key=lambda table: table.dtype.kind == "f")
+        tables = sorted((np.asarray(unmasked(table)) for table in graph), key=lambda table: table.dtype.kind == "f")
         return NeighborLists("graph", tables[0], tables[1], metric, scaling)
     if np.ndim(graph) != 2:
         msg = f"graph is {graph!r}: pass neighbor lists, a matrix of weights, or the path of either."
         raise InputError(msg)
-    weights = check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False)
+    weights = check_array(
+        unmasked(graph), accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False
+    )
     return WeightMatrix.of(sp.csr_matrix(weights), "graph")

@@ -15,6 +15,8 @@ from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
+from daskfs.sources.checks import unknown_name
+from daskfs.sources.values import is_of, unmasked
 from daskfs.stages.cost import Workers
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels, put_weights
@@ -68,11 +70,6 @@ def is_dask_frame(X: Any) -> bool:
     return is_of(X, "dask") and hasattr(X, "to_parquet")
 
 
-def is_of(X: Any, library: str) -> bool:
-    """Return whether the class of X or a base class belongs to a library, without importing it."""
-    return any(kind.__module__.partition(".")[0] == library for kind in type(X).__mro__)
-
-
 def is_anndata(X: Any) -> bool:
     """Return whether X is an AnnData."""
     return is_of(X, "anndata") and hasattr(X, "obs")
@@ -117,7 +114,19 @@ def member_of(adata: Any, group: str, member: Any) -> Any:
         msg = f"adata.{group} has no {member!r}.{nearest(member, known)} It has {', '.join(known) or 'nothing'}."
         raise InputError(msg)
     found = getattr(adata, group)[member]
-    return np.asarray(found) if group in ("obs", "obsm") else found
+    return np.asarray(unmasked(found)) if group == "obsm" else found
+
+
+def matrix_of(adata: Any) -> Any:
+    """Return X of an AnnData, or the path of the file that backs it; :class:`InputError` if it has none."""
+    found = backing_file(adata) or adata.X
+    if found is None:
+        groups = {"layers": adata.layers, "raw": [] if adata.raw is None else ["X"], "obsm": adata.obsm}
+        known = [f"{group}/{name}" for group, names in groups.items() for name in names]
+        layer = next(iter(adata.layers), "NAME")
+        msg = f"{unknown_name('X', 'matrix', known, 'adata')} Set adata.X, or use daskfs.rank(adata, layer={layer!r})."
+        raise InputError(msg)
+    return found
 
 
 def backing_file(adata: Any) -> str | None:
@@ -214,6 +223,7 @@ def as_source(X: Any, scratch: Path) -> str:
 
     X is a path, a Zarr array or group, a dask array or DataFrame, a DataFrame of pandas or Polars, or a matrix.
     """
+    X = unmasked(X)
     if isinstance(X, str | Path):
         return str(X)
     if is_of(X, "zarr"):
@@ -246,12 +256,17 @@ def _written(X: Any, scratch: Path) -> str:
         X.write_parquet(scratch / "source.parquet")
         return str(scratch / "source.parquet")
     if is_of(X, "pandas"):
-        X.set_axis(list(map(str, X.columns)), axis=1).to_parquet(scratch / "source.parquet", index=False)
+        _write_parquet(X, scratch / "source.parquet")
         return str(scratch / "source.parquet")
     if sp.issparse(X):
         sp.save_npz(scratch / "source.npz", sp.csr_matrix(X), compressed=False)
         return str(scratch / "source.npz")
-    np.save(scratch / "source.npy", np.asarray(X))
+    values = np.asarray(X)
+    try:
+        np.save(scratch / "source.npy", values.astype(np.float64) if values.dtype == object else values)
+    except (TypeError, ValueError) as error:
+        msg = f"X holds what is no number: {error}."
+        raise InputError(msg) from None
     return str(scratch / "source.npy")
 
 
@@ -259,20 +274,38 @@ GROUP_BYTES = 2**24
 
 
 def _parts_of(X: Any, scratch: Path) -> str:
-    """Write a dask DataFrame as a Parquet directory, one partition at a time; return the directory.
+    """Write a dask DataFrame as a Parquet directory, one partition at a time; return the directory."""
+    from dask.base import compute
+    from dask.delayed import delayed
 
-    If a column name is not a string or occurs twice, all columns are named by their indices.
-    """
     path = scratch / "source"
-    if len({name for name in X.columns if isinstance(name, str)}) < len(X.columns):
-        X = X.map_partitions(_numbered, meta=_numbered(X._meta))
     rows = max(1, GROUP_BYTES // (8 * max(1, len(X.columns))))
-    X.to_parquet(str(path), write_index=False, row_group_size=rows)
+    if len({name for name in X.columns if isinstance(name, str)}) == len(X.columns):
+        X.to_parquet(str(path), write_index=False, row_group_size=rows)
+    else:
+        path.mkdir()
+        parts = enumerate(X.to_delayed())
+        compute(*(delayed(_write_parquet)(part, path / f"part.{place:06}.parquet", rows) for place, part in parts))
     return str(path)
 
 
-def _numbered(frame: Any) -> Any:
-    return frame.set_axis([str(number) for number in range(frame.shape[1])], axis=1)
+def _write_parquet(frame: Any, path: Path, rows: int | None = None) -> None:
+    """Write a DataFrame of pandas, whose columns may have any names, and several of them one; `rows` are of a group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(numbered(frame), preserve_index=False).replace_schema_metadata(None)
+    pq.write_table(table.rename_columns(list(map(str, frame.columns))), path, row_group_size=rows)
+
+
+def numbered(frame: Any) -> Any:
+    """Return a DataFrame of pandas whose columns are named by their positions, integers."""
+    return frame.set_axis(range(frame.shape[1]), axis=1)
+
+
+def repeated_names(X: Any) -> bool:
+    """Return whether X is a DataFrame of pandas of which several columns have one name."""
+    return is_of(X, "pandas") and hasattr(X, "columns") and not X.columns.is_unique
 
 
 SMALL_BYTES = 2**26
@@ -281,19 +314,18 @@ SMALL_BYTES = 2**26
 def loaded_if_small(X: Any) -> Any:
     """Load a dask collection of at most 64 MiB into an array or a DataFrame; return anything else unchanged.
 
-    Of an AnnData it returns the matrix, or the path of the file. Raises :class:`InputError` for non-numeric columns.
+    Of an AnnData it returns the matrix, or the path of the file. Columns of pandas of which several have one name are
+    named by their positions. Raises :class:`InputError` for non-numeric columns.
     """
-    if is_anndata(X):
-        X = backing_file(X) or X.X
+    X = unmasked(matrix_of(X) if is_anndata(X) else X)
     check_input(X)
-    if not is_of(X, "dask"):
-        return X
-    size = 8 * len(X) * len(X.columns) if is_dask_frame(X) else X.nbytes
-    if size > SMALL_BYTES:
-        return X
-    X = X.compute()
-    check_input(X)
-    return X
+    if is_of(X, "dask"):
+        size = 8 * len(X) * len(X.columns) if is_dask_frame(X) else X.nbytes
+        if size > SMALL_BYTES:
+            return X
+        X = X.compute()
+        check_input(X)
+    return numbered(X) if repeated_names(X) else X
 
 
 @contextmanager

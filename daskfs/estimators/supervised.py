@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import TestingSelector
 from daskfs.graph.precomputed import Graph
@@ -78,10 +76,6 @@ class SupervisedLaplacianScore(TestingSelector):
     n_neighbors: int = 5
     t: float = 1.0
     standardize_y: bool = True
-
-    def _target_task(self, y: np.ndarray) -> str:
-        del y
-        return self.task
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
         return {**super()._parameters(labels), "task": self.task}

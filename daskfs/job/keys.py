@@ -134,6 +134,11 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     except ValueError as error:
         msg = f"--set {override}: {redact_credentials(text)!r} is not a YAML value: {error}."
         raise JobError(msg) from error
+    set_key(raw, key, value, f"--set {override}")
+
+
+def set_key(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set a dotted key of a job in place; :class:`JobError`, which begins with `where`, if it leads nowhere."""
     parts = key.split(".")
     target: Any = raw
     for position, part in enumerate(parts):
@@ -141,7 +146,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         if isinstance(target, list):
             if not (part.isascii() and part.isdigit()) or int(part) >= len(target):
                 msg = (
-                    f"--set {override}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is "
+                    f"{where}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is "
                     "not one of its numbers."
                 )
                 raise JobError(msg)
@@ -157,5 +162,5 @@ def _apply(raw: dict[str, Any], override: str) -> None:
                 target[part] = {}
             target = target[part]
         else:
-            msg = f"--set {override}: '{'.'.join(parts[:position])}' holds a value, not keys."
+            msg = f"{where}: '{'.'.join(parts[:position])}' holds a value, not keys."
             raise JobError(msg)

@@ -65,7 +65,7 @@ def trust_warnings(
                 for feature, does in what.items()
                 if does
             ]
-    return found + _of_one_name(names) + (_like_a_target(counts) or _few_rows(counts))
+    return found + repeated_names_warnings(names) + (_like_a_target(counts) or _few_rows(counts))
 
 
 def _beaten(verdict: Mapping[str, Any] | None) -> list[str]:
@@ -114,8 +114,8 @@ def _leak(values: np.ndarray, labels: Labels) -> str:
     return "separates the classes" if apart and len(ranges) > 1 else ""
 
 
-def _of_one_name(names: Sequence[str]) -> list[str]:
-    """Return a warning about names that several features have."""
+def repeated_names_warnings(names: Sequence[str]) -> list[str]:
+    """Return a warning, without a final full stop, about names that several features have; none if all differ."""
     repeated = [f"'{name}'" for name, count in Counter(names).items() if count > 1]
     if not repeated:
         return []

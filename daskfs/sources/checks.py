@@ -13,12 +13,14 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
+from daskfs.sources.values import as_column
 from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
 
 MOST_FEATURES = 2**31 - 1
 """Sparse rows have column numbers of 32 bits."""
 LISTED_NAMES = 20
 ENCODE = "encode categories as numbers (scikit-learn's OneHotEncoder or OrdinalEncoder)"
+CONVERT = "convert classes to text (str), and a target to numbers (float)"
 
 
 def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
@@ -82,7 +84,7 @@ def check_label_column(values: Any, n_samples: int, where: str | None = None, wh
 
     :class:`InputError` for another shape, or for a dtype that `what` cannot have, names `where`.
     """
-    values = check_values(np.asarray(values), where, what)
+    values = check_values(as_column(values), where, what)
     check_length(len(values), n_samples, where, what)
     return values
 
@@ -98,7 +100,8 @@ def check_values(values: np.ndarray, where: str | None = None, what: str = "labe
     dated = what in ("groups", "times", "batch")
     if values.dtype.kind not in ("biufUSTOM" if dated else "biufUSTO"):
         kinds = "numbers, text or dates" if dated else "numbers or text"
-        msg = f"{name} has dtype {values.dtype}; {what} must be {kinds}."
+        remedy = f": {CONVERT}" if what == "labels" else ""
+        msg = f"{name} has dtype {values.dtype}; {what} must be {kinds}{remedy}."
         raise InputError(msg)
     return values
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels, Task
-from daskfs.sources.checks import check_label_column, shorten_names
+from daskfs.sources.checks import CONVERT, check_label_column, shorten_names
 from daskfs.sources.vocabulary import Vocabulary
 
 TASKS = ("auto", "classification", "regression")
@@ -27,13 +27,14 @@ TOO_MANY_CLASSES = (
 )
 
 
-def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = AUTO) -> Labels:
+def encode_labels(raw: Any, n_samples: int, task: str, unlabeled: str = AUTO) -> Labels:
     """Encode stored labels as class codes (int32) or targets (float64), shape (n_samples,).
 
     Parameters
     ----------
     raw
-        Labels as stored, shape (n_samples,). NaN, ``None`` and empty text mark unlabeled rows.
+        Labels as :func:`daskfs.sources.values.as_column` takes them, shape (n_samples,). Missing ones and empty text
+        mark unlabeled rows.
     n_samples
         Number of rows of X.
     task, unlabeled
@@ -88,7 +89,7 @@ class LabelEncoding:
         self._read, self._unlabeled, self.task, self.classes = read, unlabeled, "regression", ()
         if task == "regression":
             return
-        found = self._vocabulary = Vocabulary(_class_name, MOST_CLASSES, TOO_MANY_CLASSES)
+        found = self._vocabulary = Vocabulary(class_name, MOST_CLASSES, TOO_MANY_CLASSES)
         for row, part in _numbered(read()):
             if part.dtype.kind == "f":
                 if task == "auto":
@@ -140,13 +141,13 @@ def _numbered(parts: Iterator[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
         row += len(part)
 
 
-def is_missing(raw: np.ndarray) -> np.ndarray:
-    """Return the mask of labels that are NaN, None or empty text, shape (n_samples,), bool."""
-    if raw.dtype.kind == "f":
-        return np.asarray(np.isnan(raw))
-    if raw.dtype.kind != "O":
-        return np.zeros(raw.shape, dtype=bool)
-    return np.fromiter(map(_is_missing, raw), dtype=bool, count=raw.size)
+def refuse_fractions(raw: np.ndarray, method: str) -> None:
+    """Raise :class:`InputError` if labels for a method that needs classes, shape (n_samples,), hold fractions."""
+    floats = raw if raw.dtype.kind == "f" else np.array([v for v in raw if isinstance(v, float | np.floating)], float)
+    known = floats[~np.isnan(floats)]
+    if (fractions := known[np.isinf(known) | (known != np.rint(known))]).size:
+        msg = f"Unknown label type: continuous. y holds {fractions[0]}, and {method} needs classes: {CONVERT}."
+        raise InputError(msg)
 
 
 def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
@@ -206,7 +207,8 @@ def _in_order(names: Collection[str]) -> list[str]:
     return sorted(names) if None in numbers else [name for _, name in sorted(zip(numbers, names, strict=True))]
 
 
-def _class_name(value: Any) -> str | None:
+def class_name(value: Any) -> str | None:
+    """Return the name of a class, None for a missing label; :class:`InputError` for what is no class."""
     if _is_missing(value):
         return None
     if isinstance(value, bytes):
@@ -215,10 +217,10 @@ def _class_name(value: Any) -> str | None:
         return value.strip()
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value))
-    if isinstance(value, (int, float, np.number)):
+    if isinstance(value, (int, float, np.integer, np.floating)):
         number = float(value)
         return str(int(value)) if number.is_integer() else repr(number)
-    msg = f"labels hold a value of type {type(value).__name__}; they must be numbers or text."
+    msg = f"labels hold a value of type {type(value).__name__}; they must be numbers or text: {CONVERT}."
     raise InputError(msg)
 
 
@@ -244,7 +246,7 @@ def _targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
 
 
 def _target(value: Any, row: int, unlabeled: str) -> float:
-    if _is_missing(value) or (unlabeled not in (AUTO, NONE) and _class_name(value) == unlabeled):
+    if _is_missing(value) or (unlabeled not in (AUTO, NONE) and class_name(value) == unlabeled):
         return math.nan
     try:
         return float(value)

@@ -12,6 +12,7 @@ import numpy as np
 from daskfs.sources.checks import check_label_column, check_length, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.sample_columns import COLUMNS, whole
+from daskfs.sources.values import as_column
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class StoredColumn:
             yield self.whole
             return
         count = 0
-        for part in map(np.asarray, self.read()):
+        for part in map(as_column, self.read()):
             values = check_values(part, self.origin, self.what)
             count += len(values)
             if count <= self.n_samples and len(values):
@@ -57,7 +58,7 @@ class StoredColumn:
     @cached_property
     def whole(self) -> np.ndarray:
         """All values, shape (n_samples,)."""
-        parts = list(map(np.asarray, self.read())) or [np.empty(0, dtype=object)]
+        parts = list(map(as_column, self.read())) or [np.empty(0, dtype=object)]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return check_label_column(values, self.n_samples, self.origin, self.what)
 

@@ -82,6 +82,27 @@ def test_labels_that_are_missing_and_in_no_file(tmp_path: Path) -> None:
             assert result.ranking["score"].tolist() == sorted(expected.scores_, reverse=True)
 
 
+@pytest.mark.cluster
+def test_an_x_that_is_missing() -> None:
+    made, selector = cells(), daskfs.FisherScore()
+    del made.X
+    told = r"^adata has no matrix 'X'; it has 'layers/half', 'obsm/X_pca'\. .*layer='half'"
+    calls: list[Callable[[Any], Any]] = [
+        lambda one: selector.fit(one, "kind"),
+        lambda one: daskfs.evaluate_selectors(selector, one, "kind"),
+        lambda one: daskfs.rank(one, "kind"),
+        daskfs.knn_graph,
+        daskfs.distance_correlation_matrix,
+        daskfs.score_functions.variance_score,
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=told):
+            call(made)
+    found = daskfs.rank(made, "kind", layer="half", methods="FisherScore", settings={"evaluate": None})
+    expected = selector.fit(values(), CLASSES)
+    np.testing.assert_allclose(found.ranking.sort_values("feature")["score"], expected.scores_)
+
+
 def test_graph_and_correlations() -> None:
     np.testing.assert_array_equal(daskfs.knn_graph(cells(), 3).indices, daskfs.knn_graph(values(), 3).indices)
     correlations = daskfs.distance_correlation_matrix(values())

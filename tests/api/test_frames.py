@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import dask.array as da
@@ -24,7 +25,7 @@ from daskfs import (
     evaluate_selectors,
     knn_graph,
 )
-from daskfs.errors import InputError
+from daskfs.errors import DaskfsWarning, InputError
 from tests.optional import dask_dataframe as dd
 from tests.optional import pandas as pd
 from tests.optional import polars as pl
@@ -97,7 +98,9 @@ class TestNames:
     @pytest.mark.parametrize("columns", [range(D), ["a", "a", "b", "c", "d", "e"]])
     def test_that_are_no_text_or_equal(self, columns: Any) -> None:
         frame = pd.DataFrame(X, columns=list(columns))
-        fitted = VarianceScore(2).fit(dd.from_pandas(frame, npartitions=2))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "several features are named 'a'")
+            fitted = VarianceScore(2).fit(dd.from_pandas(frame, npartitions=2))
         np.testing.assert_array_equal(fitted.scores_, VarianceScore(2).fit(X).scores_)
         assert hasattr(fitted, "feature_names_in_") == isinstance(columns, list)
 
@@ -175,6 +178,49 @@ class TestLarge:
                 tracemalloc.stop()
         assert fitted.ranking_.tolist() == list(range(128, 0, -1))
         assert peak < 20 * 2**20
+
+
+class TestColumnsOfOneName:
+    """They are told apart by position, with a warning, as those of a CSV file are."""
+
+    NAMES = ("a", "b", "a", "a", "c", "b")
+    FORMS: ClassVar = {
+        "pandas": lambda frame, _: frame,
+        "nullable": lambda frame, _: frame.convert_dtypes(),
+        "dask": lambda frame, _: dd.from_pandas(frame, npartitions=3),
+        "csv": lambda frame, folder: frame.to_csv(folder / "t.csv", index=False) or folder / "t.csv",
+    }
+
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("small", [True, False])
+    def test_fit_and_transform(self, form: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if not small:
+            monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
+        given = self.FORMS[form](pd.DataFrame(X, columns=self.NAMES), tmp_path)
+        with pytest.warns(DaskfsWarning, match="several features are named 'a', 'b': tables tell them apart by number"):
+            fitted = FisherScore(3).fit(given, Y)
+        np.testing.assert_array_equal(fitted.scores_, FisherScore(3).fit(X, Y).scores_)
+        assert fitted.get_feature_names_out().tolist() == [self.NAMES[i] for i in fitted.get_support(indices=True)]
+        if form != "csv":
+            np.testing.assert_array_equal(np.asarray(fitted.transform(given)), X[:, fitted.get_support()])
+            with pytest.raises(InputError, match="'b' is not 'a'"):
+                fitted.transform(pd.DataFrame(X, columns=[*self.NAMES[1:], "a"]))
+
+    @pytest.mark.cluster
+    @pytest.mark.parametrize("form", FORMS)
+    def test_other_calls(self, form: str, tmp_path: Path) -> None:
+        frame = pd.DataFrame(X, columns=self.NAMES)
+        given = self.FORMS[form](frame.assign(kind=Y), tmp_path)
+        result = daskfs.rank(given, "kind", methods="FisherScore", settings={"evaluate": None})
+        assert result.ranking.sort_values("feature")["name"].tolist() == [*self.NAMES]
+        scores = result.ranking.sort_values("feature")["score"]
+        np.testing.assert_allclose(scores, FisherScore().fit(X, Y).scores_)
+        assert any("several features are named" in text for text in result.warnings)
+        given = self.FORMS[form](frame, tmp_path)
+        found = evaluate_selectors(FisherScore(), given, Y, n_selected=1)
+        assert any("several features are named" in text for text in found.warnings)
+        np.testing.assert_array_equal(knn_graph(given, 3).indices, knn_graph(X, 3).indices)
+        np.testing.assert_allclose(distance_correlation_matrix(given), distance_correlation_matrix(X))
 
 
 def test_graph_criteria_take_frames() -> None:

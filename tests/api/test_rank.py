@@ -14,7 +14,8 @@ import scipy.sparse as sp
 import zarr
 
 import daskfs
-from daskfs.errors import InputError
+from daskfs.errors import InputError, JobError
+from tests.cases import case
 from tests.execution.runs import local_client
 from tests.optional import anndata
 from tests.optional import dask_dataframe as dd
@@ -139,6 +140,67 @@ def test_other_blocks_of_the_job_are_set(tmp_path: Path) -> None:
     assert result["job"]["evaluate"] is None
     with pytest.raises(ValueError, match=r"unknown key 'data\.group'"):
         daskfs.rank(tmp_path / "cells.h5ad", settings={"data": {"group": "kind"}})
+
+
+def donors() -> Any:
+    made = cells()
+    made.obs["donor"] = pd.Categorical([f"d{row % 11}" for row in range(N)])
+    made.obs["site"] = pd.Categorical(np.arange(N) // 2 % 6 + 9)  # in text, 10 is before 9
+    made.obs["day"], made.obs["share"] = np.arange(N) // 4, np.arange(N) % 3 + 0.5
+    return made
+
+
+ROWS = {"groups": ("donor", "site"), "batch": ("donor", "site"), "times": ("day",), "weights": ("share", "day")}
+
+
+@pytest.mark.parametrize("key", ROWS)
+def test_values_of_rows_are_named_in_memory_as_in_a_file(key: str, tmp_path: Path) -> None:
+    made = donors()
+    made.write_h5ad(tmp_path / "cells.h5ad")
+    frame = pd.DataFrame(values(), columns=NAMES, index=made.obs_names).join(made.obs)[[*NAMES, "kind", *ROWS[key]]]
+    for name in ROWS[key]:
+        given: dict[str, Any] = {"methods": "FisherScore", "n_features": 2}
+        by_name, by_values = {**given, key: name}, {**given, key: made.obs[name]}
+        expected = daskfs.rank(tmp_path / "cells.h5ad", "kind", settings={"data": {key: name}}, **given)
+        forms = {
+            "parameter": daskfs.rank(made, "kind", **by_name),
+            "settings": daskfs.rank(made, "kind", settings={"data": {key: name}}, **given),
+            "dotted": daskfs.rank(made, "kind", settings={f"data.{key}": name}, **given),
+            "values": daskfs.rank(values(), made.obs["kind"], **by_values),
+            "path": daskfs.rank(tmp_path / "cells.h5ad", "kind", **by_name),
+        }
+        for form, found in forms.items():
+            with case(name, form):
+                assert found.ranking["score"].equals(expected.ranking["score"])
+                assert found.evaluation["value"].equals(expected.evaluation["value"])
+        in_frame = frame.drop(columns=[other for other in ROWS[key] if other != name])
+        score = daskfs.rank(in_frame, "kind", **by_name).ranking["score"]
+        np.testing.assert_allclose(score, expected.ranking["score"])
+    wrong: tuple[dict[str, Any], ...] = ({"settings": {"data": {key: "dono"}}}, {key: "dono"})
+    for parameters in wrong:
+        with pytest.raises(InputError, match=r"^adata\.obs has no 'dono'\. Did you mean 'donor'\?"):
+            daskfs.rank(made, "kind", **parameters)
+        with pytest.raises(InputError, match=r"^X has no column 'dono'"):
+            daskfs.rank(frame, "kind", **parameters)
+    with pytest.raises(InputError, match=f"^{key} have 59 values, X has 60 rows"):
+        daskfs.rank(values(), CLASSES, **{key: np.ones(N - 1)})  # type: ignore[arg-type]
+
+
+def test_settings_are_a_mapping_and_its_keys_may_be_dotted() -> None:
+    given: dict[str, Any] = {"methods": [{"name": "LaplacianScore", "n_neighbors": 7}]}
+    settings = {"cluster.workers": 0, "evaluate": None, "methods.0.n_neighbors": 3}
+    job = daskfs.rank(values(), CLASSES, settings=settings, **given)["job"]
+    assert job["evaluate"] is None
+    assert job["methods"][0]["parameters"]["n_neighbors"] == 3
+    assert given["methods"][0]["n_neighbors"] == 7
+    for wrong, words in (
+        (["evaluate=null"], "^settings is a mapping"),
+        ({"methods.3.t": 1}, "^settings: 'methods' is a list of 1"),
+        ({"data.source.x": 1}, r"^settings: 'data\.source' holds a value"),
+        ({"data.batsh": "b"}, r"unknown key 'data\.batsh'"),
+    ):
+        with pytest.raises(JobError, match=words):
+            daskfs.rank(values(), CLASSES, settings=wrong, **given)  # type: ignore[arg-type]
 
 
 def test_a_result_keeps_its_files_and_no_longer(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""Values as they are given in memory: what is masked or missing, in whatever way, is missing in one way."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+
+
+def is_of(X: Any, library: str) -> bool:
+    """Return whether the class of X or a base class belongs to a library, without importing it."""
+    return any(kind.__module__.partition(".")[0] == library for kind in type(X).__mro__)
+
+
+def unmasked(values: Any) -> Any:
+    """Return a matrix with NaN in place of its masked entries, integers as float64, else as it is; lazy ones lazily."""
+    if is_of(values, "dask") and hasattr(values, "map_blocks"):
+        meta = values._meta
+        if isinstance(meta, np.ma.MaskedArray):
+            meta = np.empty(meta.shape, np.float64 if meta.dtype.kind in "biu" else meta.dtype)
+        return values.map_blocks(_unmasked_block, meta.dtype, meta=meta)
+    if isinstance(values, list | tuple) and any(map(_holds_masked, values)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # "converting a masked element to nan" is what is wanted
+            values = np.ma.array(values)
+    found, gone = _parted(values)
+    if gone is None or not gone.any() or found.dtype.kind not in "biufcO":
+        return found
+    found = found.astype(np.float64 if found.dtype.kind in "biu" else found.dtype)
+    found[gone] = np.nan
+    return found
+
+
+def _unmasked_block(block: Any, dtype: np.dtype[Any]) -> Any:
+    found = unmasked(block)
+    if dtype.kind in "biu" and found.dtype.kind == "f":
+        msg = f"a block of X has masked entries, and the dask array says that it holds {dtype}: pass X.astype(float)."
+        raise InputError(msg)
+    return found if found is block else found.astype(dtype, copy=False)
+
+
+def _parted(values: Any) -> tuple[Any, np.ndarray | None]:
+    """Return values without a mask, and the mask of those that have one, or are masked objects; None for no mask."""
+    gone = None
+    if isinstance(values, np.ma.MaskedArray):
+        gone, values = np.ma.getmaskarray(values), np.asarray(values.data)
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        masked = np.fromiter(map(_is_masked, values.flat), bool, values.size).reshape(values.shape)
+        gone = masked if gone is None else gone | masked
+    return values, gone
+
+
+def _is_masked(value: Any) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+
+
+def _holds_masked(row: Any) -> bool:
+    return any(isinstance(entry, np.ma.MaskedArray) for entry in (row if isinstance(row, list | tuple) else (row,)))
+
+
+def as_column(values: Any) -> np.ndarray:
+    """Return labels, or other values of which each row has one, as an array, of the type that they have without gaps.
+
+    Missing ones are NaN among floats, NaT among dates, and None among anything else, so that classes stay classes.
+
+    Parameters
+    ----------
+    values
+        Shape (n_samples,) or (n_samples, 1): an array, maybe masked, a sequence, a column of pandas, Polars or Arrow,
+        categories, or a dask collection of these.
+    """
+    import pandas as pd
+
+    if is_of(values, "dask"):
+        return as_column(values.compute())
+    if len(getattr(values, "columns", ())) == 1 and len(values.shape) == 2:
+        return as_column(values[values.columns[0]])[:, np.newaxis]
+    if hasattr(values, "null_count") and not hasattr(
+        values, "columns"
+    ):  # of Polars or Arrow, whose own conversion makes floats of integers
+        count = values.null_count() if callable(values.null_count) else values.null_count
+        listed = getattr(values, "to_pylist", None) or values.to_list
+        values = _objects(listed()) if count else values
+    elif is_of(values, "pandas") and hasattr(values, "dtype"):
+        values = _of_pandas(values)
+    elif isinstance(values, list | tuple) and any(isinstance(one, str | np.ma.MaskedArray) for one in values):
+        values = _objects(values)  # beside text, an array would spell the missing ones
+    try:
+        found, gone = _parted(values if isinstance(values, np.ndarray) else np.asarray(values))
+    except ValueError:  # rows of several lengths, which are no values
+        found, gone = _objects(values), None
+    if found.dtype.kind in "OT":
+        found = found.astype(object, copy=False)
+        missing = pd.isna(np.atleast_1d(found)).reshape(found.shape)
+        gone = missing if gone is None else gone | missing
+    if gone is not None and found.dtype.kind != "V" and gone.any():
+        found = np.array(found, dtype=found.dtype if found.dtype.kind in "fcmM" else object)
+        found[gone] = None
+    return found
+
+
+def _objects(values: Any) -> np.ndarray:
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _of_pandas(values: Any) -> Any:
+    import pandas as pd
+
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        codes = pd.Categorical(values)
+        # a category is a class, but a fractional number would count as a regression target
+        names = [name if isinstance(name, int | np.integer | np.bool_) else str(name) for name in codes.categories]
+        return _objects([*names, None])[codes.codes]
+    if not pd.api.types.is_extension_array_dtype(values.dtype) or not values.isna().any():
+        return values
+    is_float = pd.api.types.is_float_dtype(values.dtype)
+    return values.to_numpy(np.float64, na_value=np.nan) if is_float else values.to_numpy(object, na_value=None)
