@@ -154,12 +154,19 @@ def rank(
     named |= {"task": None if task == "auto" else task, "missing": None if missing == "refuse" else missing}
     named |= {"missing_values": list(missing_values) or None}
     of_data, others = _settings(settings)
-    keys = {"data": {**data, **{key: value for key, value in named.items() if value is not None}}}
+    keys = {
+        "data": {
+            "source": as_source(X, scratch),
+            **data,
+            **{key: value for key, value in named.items() if value is not None},
+        }
+    }
     _set(keys, of_data)
     of = X if adata is None else adata
+    data = {key: _reference(of, key, value, scratch) for key, value in keys["data"].items()}
     proposal = propose_job(
-        as_source(X, scratch),
-        data={key: _reference(of, key, value, scratch) for key, value in keys["data"].items()},
+        data.pop("source"),
+        data=data,
         methods=methods,
         n_features=n_features,
         fdr=fdr,
