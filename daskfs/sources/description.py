@@ -12,6 +12,7 @@ from daskfs.errors import InputError
 from daskfs.sources import hdf5
 from daskfs.sources.anndata_layout import OBS, Frame, is_anndata
 from daskfs.sources.base import SourceSpec
+from daskfs.sources.cf import decoding_of
 from daskfs.sources.checks import is_generated
 from daskfs.sources.column_profile import NUMBERS, ColumnProfile, as_cells
 from daskfs.sources.hdf5 import Hdf5Folder
@@ -161,4 +162,5 @@ def _profile(name: str, read: Callable[[str], np.ndarray], most: int) -> dict[st
 def _array(folder: Folder, name: str) -> np.ndarray:
     found = folder.array(name)
     assert found is not None
-    return np.asarray(found[...])
+    values, decode = found[...], decoding_of(found)
+    return values if decode is None else decode.of_column(values)
