@@ -108,7 +108,7 @@ def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Descripti
 def _describe_archive(npz: NpzFile) -> Description:
     headers = {name: npz.header(name) for name in npz.members}
     members = [_member(name, shape, dtype) for name, (shape, dtype) in headers.items()]
-    return Description(_profiles(members, lambda name: npz.open(name).read_all()), members)
+    return Description(_profiles(members, lambda name: npz.open_checked(name).read_all()), members)
 
 
 def _describe_folder(folder: Folder) -> Description:
