@@ -149,8 +149,8 @@ def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
             return list(found.astype(array.dtype.newbyteorder("=")))
     if np.any(np.isfinite(found) & (found != np.trunc(found))):
         msg = (
-            f"{array.where} has the attribute {name} {value!r}, and stores whole numbers: it must be one of these, before "
-            "scale_factor and add_offset."
+            f"{array.where} has the attribute {name} {value!r}, and stores whole numbers: it must be one of these, "
+            "before scale_factor and add_offset."
         )
         raise InputError(msg)
     return [int(number) if np.isfinite(number) else float(number) for number in found]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line
+from daskfs.sources.checks import check_text, first_line
 from daskfs.sources.zarr_chunks import (
     METADATA,
     absent_chunks,
@@ -24,7 +24,7 @@ from daskfs.sources.zarr_chunks import (
     foreign_store,
     sampled_chunk_files,
 )
-from daskfs.storage import ObjectPath, StoragePath, map_concurrent
+from daskfs.storage import ObjectPath, StoragePath, map_concurrent, regular
 
 if TYPE_CHECKING:
     import zarr
@@ -83,6 +83,7 @@ def read_metadata(path: StoragePath) -> Metadata | None:
 
 def _json(file: StoragePath) -> Any:
     """Read a JSON file; return None if it does not exist."""
+    regular(file)
     try:
         return json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -146,6 +147,7 @@ class ZarrMember:
             raise
         except ZARR_ERRORS as error:
             raise _refused(self.path, error, f"is damaged within rows {start}:{stop}") from error
+        check_text(values, self.where, start)
         # Callers expect Python text, not NumPy's variable-length strings.
         return values.astype(object) if values.dtype.kind == "T" else values
 

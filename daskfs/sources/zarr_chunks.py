@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.storage import StoragePath, errors_of, files_below, name_below, zarr_store
+from daskfs.storage import StoragePath, errors_of, files_below, name_below, regular, zarr_store
 
 if TYPE_CHECKING:
     import zarr
@@ -45,8 +45,8 @@ def _grid(array: zarr.Array[Any], shape: Sequence[int]) -> list[int]:
 def absent_chunks(array: zarr.Array[Any], path: StoragePath) -> tuple[int, int, str]:
     """Return the number of absent chunk files of an array, that of all, and the name of the first absent one.
 
-    They are listed, by a request for each thousand in an object store. Of an array in shards, absent shards are counted;
-    chunks that a shard lacks would take a read of each shard.
+    They are listed, by a request for each thousand in an object store. Of an array in shards, absent shards are
+    counted; chunks that a shard lacks would take a read of each shard.
     """
     present = np.zeros(_grid(array, array.shape), dtype=bool)
     for file in files_below(path):
@@ -135,9 +135,10 @@ def _foreign_store() -> Any:
             return type(self)(store, self._path, self._root, has_blosc=self._has_blosc)
 
         async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+            name = key.removeprefix(self._root).lstrip("/")
+            regular(self._path / name)
             with errors_of(self._path):
                 found = await super().get(key, prototype, byte_range)
-            name = key.removeprefix(self._root).lstrip("/")
             if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
                 check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)
             if found is None and isinstance(self._path, Path) and (self._path / name).is_dir():
