@@ -50,7 +50,7 @@ from daskfs.storage import StoragePath, as_path, is_there
 from daskfs.store import layout
 from daskfs.store.context import Context, label_counts_of, open_tiles
 from daskfs.store.store import Store
-from daskfs.store.tiles import Tiles, source_warnings
+from daskfs.store.tiles import Tiles
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 
@@ -141,7 +141,7 @@ def run_facts(
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
-        + source_warnings(open_tiles(tiles.url))
+        + (open_tiles(tiles.url).store.read_json(layout.SOURCE_WARNINGS, list) or [])
         + graph_warnings([Graph.model_validate(graph) for graph in graphs])
         + _dominance_warnings(plan)
         + _method_warnings(store, plan)

@@ -36,7 +36,7 @@ from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, label_counts_of, open_tiles
 from daskfs.store.store import Store
-from daskfs.store.tiles import read_tile_info, source_warnings
+from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan
 
 LISTED = 20
@@ -76,7 +76,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         **{name: tiles.info.facts.get(name) for name in SAMPLE_COLUMNS},
         "row_names": tiles.info.facts.get("row_names"),
         "missing_policy": tiles.missing_policy,
-        "warnings": source_warnings(tiles),
+        "warnings": tiles.store.read_json(layout.SOURCE_WARNINGS, list) or [],
         **describe_counts("missing", names, tiles.n_missing()),
         "n_constant": constant.size,
         "constant": [names[i] for i in constant[:LISTED]],

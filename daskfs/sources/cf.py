@@ -1,7 +1,9 @@
 """Decoding of variables by the CF conventions: missing and invalid values, scale and offset.
 
-Scale, offset and fill values are decoded as by xarray, which does not apply valid ranges and default fill values. These
-mark missing values by CF (2.5.1), and netCDF4-python masks them: they are applied here too. The package xarray decodes to the same bits at the same speed, and is not used: its import costs each process 0.5 s and
+Scale, offset and fill values are decoded as by xarray, which does not apply valid ranges and default fill values. By CF
+(2.5.1) these mark missing values, and netCDF4-python masks them: they are applied here, too.
+
+The package xarray decodes to the same bits at the same speed, and is not used: its import costs each process 0.5 s and
 76 MB and brings pandas, and it reads values through a link of an HDF5 file into another file.
 """
 

@@ -13,7 +13,7 @@ from daskfs.sources import hdf5
 from daskfs.sources.anndata_layout import OBS, Frame, is_anndata
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.cf import decoding_of
-from daskfs.sources.checks import is_generated
+from daskfs.sources.checks import first_line, is_generated
 from daskfs.sources.column_profile import NUMBERS, ColumnProfile, as_cells
 from daskfs.sources.hdf5 import Hdf5Folder
 from daskfs.sources.matrices import Folder, is_sparse_group, sparse_matrix
@@ -94,6 +94,8 @@ def _most_distinct(n_columns: int) -> int:
 
 
 def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Description:
+    import pyarrow as pa
+
     profiles: list[ColumnProfile] = []
     for file in files:
         table = open_table(file, spec)
@@ -101,7 +103,11 @@ def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Descripti
         profiles = profiles or [ColumnProfile(name, most) for name in table.columns]
         for part in table.parts():
             for profile, cells in zip(profiles, part, strict=False):
-                profile.add(cells)
+                try:
+                    profile.add(cells)
+                except (pa.ArrowInvalid, UnicodeDecodeError) as error:  # Parquet is read without a look at its text
+                    msg = f"{file}: column {profile.name!r} holds text that is not valid Unicode: {first_line(error)}."
+                    raise InputError(msg) from error
     return Description([profile.to_json() for profile in profiles])
 
 

@@ -78,6 +78,7 @@ FEW = 4
 """Maximum number of objects of one folder that are requested one by one; more are listed."""
 T = TypeVar("T")
 R = TypeVar("R")
+P = TypeVar("P", bound="Path | ObjectPath")
 
 StoragePath = Path | ObjectPath
 
@@ -186,7 +187,7 @@ def _temporary_file(where: Path, blocks: Iterable[bytes | memoryview], *, synced
         temporary.unlink(missing_ok=True)
 
 
-def regular(where: StoragePath) -> StoragePath:
+def regular(where: P) -> P:
     """Return a path; :class:`InputError` for a pipe, device or socket, whose reads could wait for ever or never end."""
     if isinstance(where, Path) and not where.is_file() and not where.is_dir() and where.exists():
         msg = f"{where} is a pipe, a device or a socket: write what it holds to a file, and name that."

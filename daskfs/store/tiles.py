@@ -617,11 +617,6 @@ def write_sample(store: Store, shape: Shape, index: int, block: np.ndarray | sp.
     store.put_array(layout.SAMPLE.format(index, "indptr"), rows.indptr.astype(np.int64))
 
 
-def source_warnings(tiles: Tiles) -> list[str]:
-    """Return warnings about the source of tiles, without full stops; tiles of earlier versions have none."""
-    return list(tiles.store.read_json(layout.SOURCE_WARNINGS, list) or ())
-
-
 def read_tile_info(store: Store) -> TileInfo | None:
     """Read ``tiles.json``, None if it is missing; raise :class:`StoreError` for another format version or damage."""
     raw = store.read_json(layout.TILES_JSON)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -213,3 +215,10 @@ def test_a_chunk_that_became_a_pipe_after_planning(tmp_path: Path) -> None:
 def test_a_job_file_without_an_end_in_sight(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_bytes(b"#" * (17 << 20))
     refused(daskfs("run", tmp_path / "job.yaml"), 2, "job.yaml", "more than 16 MiB")
+
+
+def test_text_of_parquet_that_is_not_utf8(tmp_path: Path) -> None:
+    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"u\xff", b"v"], pa.binary()).buffers())
+    pq.write_table(pa.table({"a": [1.0, 2.0], "text": text}), tmp_path / "X.parquet")
+    for options in ((), ("--labels", "text"), ("--row-names", "text")):
+        refused(daskfs("inspect", tmp_path / "X.parquet", *options), 3, "X.parquet: column 'text'", "not valid Unicode")
