@@ -171,7 +171,7 @@ def _check_whole(array: ZarrMember) -> None:
 def _npz_matrix(path: StoragePath) -> WeightMatrix:
     npz, kind = NpzFile(path), "csr"
     if "format" in npz.members:
-        kind = text_of(npz.open("format").read_all())
+        kind = text_of(npz.open_checked("format").read_all())
     elif not {*CSR_PARTS} <= {*npz.members}:
         msg = f"{path} holds {', '.join(sorted(npz.members)) or 'nothing'}, and no graph. {EXPECTED}"
         raise InputError(msg)
@@ -179,7 +179,7 @@ def _npz_matrix(path: StoragePath) -> WeightMatrix:
         msg = f"{path} holds a sparse matrix in {kind} format: save it as CSR, CSC or COO."
         raise InputError(msg)
     parts = [_NpzPart(npz, name) for name in (TRIPLES if kind == "coo" else CSR_PARTS[:3])]
-    sides = npz.open("shape")
+    sides = npz.open_checked("shape")
     check_kind(sides.dtype, "iu", sides.where)
     return _matrix(str(path), kind, tuple(sides.read_all().ravel().tolist()), parts, _file_identity(path, str(path)))
 

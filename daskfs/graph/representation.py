@@ -125,6 +125,7 @@ def copy_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> Non
     rows = slice(unit * height, min((unit + 1) * height, shape.n_samples))
     with planned_source(context, parameters, rows if unit else None) as source:
         if unit == 0:
+            source.verify()
             check_names(context.tiles, source, where)
         values = source.read_rows(rows.start, rows.stop)
         assert not is_sparse(values)

@@ -10,8 +10,9 @@ import yaml
 
 from daskfs.errors import InputError, JobError
 from daskfs.redaction import redact_credentials
-from daskfs.storage import as_path, is_url
+from daskfs.storage import as_path, is_url, regular
 
+MAX_BYTES = 16 << 20
 MAX_DEPTH = 50
 MAX_VALUES = 1_000_000
 TOO_DEEP = f"lists and keys lie within each other more than {MAX_DEPTH} deep"
@@ -25,6 +26,9 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     """
     try:
         file = as_path(path) if is_url(path) else Path(path)
+        if regular(file).stat().st_size > MAX_BYTES:
+            msg = f"it has more than {MAX_BYTES >> 20} MiB"
+            raise ValueError(msg)
         raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))
     except InputError as error:
         raise JobError(str(error)) from error

@@ -14,8 +14,8 @@ from pydantic import (
 )
 
 from daskfs.criteria.block import Block
-from daskfs.errors import JobError
-from daskfs.storage import as_path
+from daskfs.errors import InputError, JobError
+from daskfs.storage import as_path, regular
 
 
 class RedundancyBlock(Block):
@@ -80,9 +80,9 @@ def read_groups(path: str) -> dict[str, str]:
     """
     key = f"select.redundancy.groups {path}"
     try:
-        with as_path(path).open(encoding="utf-8-sig", newline="") as file:
+        with regular(as_path(path)).open(encoding="utf-8-sig", newline="") as file:
             lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, InputError, UnicodeDecodeError, csv.Error) as error:
         msg = f"cannot read {key}: {getattr(error, 'strerror', None) or error}."
         raise JobError(msg) from error
     if not lines or [cell.strip() for cell in lines[0]] != ["feature", "group"]:

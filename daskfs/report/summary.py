@@ -141,6 +141,7 @@ def run_facts(
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
+        + (open_tiles(tiles.url).store.read_json(layout.SOURCE_WARNINGS, list) or [])
         + graph_warnings([Graph.model_validate(graph) for graph in graphs])
         + _dominance_warnings(plan)
         + _method_warnings(store, plan)

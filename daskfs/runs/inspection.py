@@ -75,6 +75,7 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
         "n_labeled": labels.n_labeled if labels else 0,
         **{name: _describe_column(source, name) for name in SAMPLE_COLUMNS},
         "row_names": describe_row_names(source),
+        "warnings": source.verify(),
         **describe_counts("missing", names, missing),
         **describe_counts("infinite", names, infinite),
         "n_constant": int(constant.sum()),

@@ -414,8 +414,7 @@ class _Run:
         ]
 
     def _plan(self, tiles: TilePlan, workers: Workers, batches: Sequence[Mapping[str, Any]]) -> Plan:
-        info = read_tile_info(Store(as_path(tiles.url)))
-        assert info is not None
+        info = open_tiles(tiles.url).info
         tiles = dataclasses.replace(
             tiles,
             has_labels=info.task is not None,

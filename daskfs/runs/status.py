@@ -76,6 +76,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         **{name: tiles.info.facts.get(name) for name in SAMPLE_COLUMNS},
         "row_names": tiles.info.facts.get("row_names"),
         "missing_policy": tiles.missing_policy,
+        "warnings": tiles.store.read_json(layout.SOURCE_WARNINGS, list) or [],
         **describe_counts("missing", names, tiles.n_missing()),
         "n_constant": constant.size,
         "constant": [names[i] for i in constant[:LISTED]],

@@ -161,6 +161,10 @@ class Source(Protocol):
         """Return the per-sample column of a key in :data:`SAMPLE_COLUMNS`, checked, shape (n_samples,), or None."""
         ...
 
+    def verify(self) -> list[str]:
+        """Check once what reads of rows cannot tell, and return warnings; :class:`InputError` for damage."""
+        ...
+
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the row names as :func:`daskfs.sources.row_names.read_row_names` does, or None if there are none."""
         ...

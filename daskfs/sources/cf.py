@@ -1,4 +1,7 @@
-"""Decoding of variables by the CF conventions, as in xarray: missing values, scale and offset.
+"""Decoding of variables by the CF conventions: missing and invalid values, scale and offset.
+
+Scale, offset and fill values are decoded as by xarray, which does not apply valid ranges and default fill values. By CF
+(2.5.1) these mark missing values, and netCDF4-python masks them: they are applied here, too.
 
 The package xarray decodes to the same bits at the same speed, and is not used: its import costs each process 0.5 s and
 76 MB and brings pandas, and it reads values through a link of an HDF5 file into another file.
@@ -10,6 +13,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +21,21 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import shorten_names
+from daskfs.sources.hdf5 import Hdf5Array
 from daskfs.sources.matrices import Array
-from daskfs.sources.zarr_array import ZarrMember
 
 NOT_DECODED = ("_Unsigned",)
-FILLS = ("_FillValue", "missing_value")
+DEFAULT_FILLS = {
+    "i2": -32767,
+    "i4": -2147483647,
+    "i8": -9223372036854775806,
+    "u2": 65535,
+    "u4": 4294967295,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
+"""Values of the NetCDF library (NC_FILL_*) where nothing was written; bytes have none, as all their values serve."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,8 @@ class Decoding:
     ----------
     fills
         Stored values that mark missing ones.
+    low, high
+        Bounds of valid stored values; None for no bound.
     scale, offset
         A decoded value is the stored value times `scale`, plus `offset`.
     dtype
@@ -39,6 +55,8 @@ class Decoding:
     """
 
     fills: tuple[Any, ...]
+    low: Any
+    high: Any
     scale: float | None
     offset: float | None
     dtype: np.dtype[Any]
@@ -50,9 +68,27 @@ class Decoding:
             out *= self.scale
         if self.offset is not None:
             out += self.offset
-        for fill in self.fills:
-            out[values == fill] = np.nan
+        out[self._is_missing(values)] = np.nan
         return out
+
+    def of_column(self, values: np.ndarray) -> np.ndarray:
+        """Decode labels or a per-sample column: whole numbers stay such, unless scaled, beside None for missing ones.
+
+        As floats, classes would be taken for amounts.
+        """
+        if values.dtype.kind == "f" or self.scale is not None or self.offset is not None:
+            return self(values)
+        is_missing = self._is_missing(values)
+        return np.where(is_missing, None, values) if is_missing.any() else values  # type: ignore[call-overload]
+
+    def _is_missing(self, values: np.ndarray) -> np.ndarray:
+        found = np.zeros(values.shape, dtype=bool)
+        for fill in self.fills:
+            found |= values == fill
+        for bound, is_beyond in ((self.low, np.less), (self.high, np.greater)):
+            if bound is not None:
+                found |= is_beyond(values, bound)
+        return found
 
 
 def decoding_of(array: Array) -> Decoding | None:
@@ -68,34 +104,58 @@ def decoding_of(array: Array) -> Decoding | None:
     if unknown:
         msg = f"{array.where} has the attribute {shorten_names(unknown)}, which is not decoded: save it anew."
         raise InputError(msg)
-    fills = [attributes[name] for name in FILLS if name in attributes]
-    if isinstance(array, ZarrMember) and array.version == 2 and array.fill_value is not None:
+    fills = [*_numbers("_FillValue", array), *_numbers("missing_value", array)]
+    if isinstance(array, Hdf5Array):
+        # The NetCDF library also sets the fill value of HDF5 to its default; in files of other programs, and in
+        # variables that it was told not to fill, such a value was written as data, and netCDF4-python keeps it.
+        default = DEFAULT_FILLS.get(array.dtype.str[1:])
+        if "_FillValue" not in attributes and default is not None and array.fill_value == default:
+            fills.append(default)
+    elif array.version == 2 and array.fill_value is not None:
         fills.append(array.fill_value)
-    known = {fill for value in fills if (fill := _number(value, array)) == fill}  # NaN needs no decoding
+    known = tuple({fill for fill in fills if fill == fill})  # NaN needs no decoding
+    lows, highs = _numbers("valid_min", array, 1), _numbers("valid_max", array, 1)
+    if bounds := _numbers("valid_range", array, 2):
+        lows, highs = [*lows, bounds[0]], [*highs, bounds[1]]
     scale, offset = (_scalar(attributes, name, array.where) for name in ("scale_factor", "add_offset"))
-    if not known and scale is None and offset is None:
+    if not known and not lows and not highs and scale is None and offset is None:
         return None
     return Decoding(
-        tuple(known),
+        known,
+        max(lows, default=None),
+        min(highs, default=None),
         None if scale is None else float(scale),
         None if offset is None else float(offset),
         _decoded_dtype(array.dtype, scale, offset),
     )
 
 
-def _number(value: Any, array: Array) -> Any:
-    """Return a fill value as a number of the array's dtype; that of a float array may be in base64."""
-    if isinstance(value, str | bytes) and array.dtype.kind == "f":
-        try:
-            return array.dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
-        except (struct.error, binascii.Error, ValueError) as error:
-            msg = f"{array.where} has the _FillValue {value!r}, which is no number."
-            raise InputError(msg) from error
-    try:
-        return np.asarray(value).astype(array.dtype).ravel()[0]
-    except (ValueError, TypeError, IndexError) as error:
-        msg = f"{array.where} has the _FillValue {value!r}, which is no number."
-        raise InputError(msg) from error
+def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
+    """Return the `count` numbers of an attribute that is compared with stored values; none without the attribute.
+
+    That of a float array may be in base64.
+    """
+    if name not in array.attributes:
+        return []
+    value, is_float = array.attributes[name], array.dtype.kind == "f"
+    if isinstance(value, str | bytes) and is_float:
+        with suppress(struct.error, binascii.Error, ValueError):
+            value = struct.unpack("<d", base64.standard_b64decode(value))[0]
+    found = np.asarray(value).ravel()
+    if found.dtype.kind not in "iuf" or found.size != (count or found.size or 1):
+        numbers = "no number" if count in (None, 1) else f"not {count} numbers"
+        msg = f"{array.where} has the attribute {name} {value!r}, which is {numbers}."
+        raise InputError(msg)
+    if is_float:
+        with np.errstate(over="ignore"):
+            return list(found.astype(array.dtype.newbyteorder("=")))
+    if np.any(np.isfinite(found) & (found != np.trunc(found))):
+        msg = (
+            f"{array.where} has the attribute {name} {value!r}, and stores whole numbers: it must be one of these, "
+            "before scale_factor and add_offset."
+        )
+        raise InputError(msg)
+    return [int(number) if np.isfinite(number) else float(number) for number in found]
 
 
 def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating[Any] | None:

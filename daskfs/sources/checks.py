@@ -114,6 +114,16 @@ def check_length(n_values: int, n_samples: int, where: str | None = None, what: 
         raise InputError(msg)
 
 
+def check_text(values: np.ndarray, where: str, start: int = 0) -> None:
+    """Raise :class:`InputError` for text of fixed width, from row `start` on, that Python has no characters for."""
+    if values.dtype.kind == "U" and values.nbytes:
+        rows_of = np.atleast_1d(np.ascontiguousarray(values))
+        codes = rows_of.reshape(-1).view(f"{values.dtype.str[0]}u4").reshape(len(rows_of), -1)
+        if (rows := np.flatnonzero(((codes > 0x10FFFF) | (codes >> 11 == 0x1B)).any(axis=1))).size:  # surrogates
+            msg = f"{where} has text in row {start + int(rows[0])} that is not valid Unicode."
+            raise InputError(msg)
+
+
 def shorten_names(names: Sequence[str]) -> str:
     """Return up to twenty of `names`, separated by commas, and the number of the rest."""
     shown = ", ".join(repr(name) for name in names[:LISTED_NAMES])

@@ -12,7 +12,8 @@ from daskfs.errors import InputError
 from daskfs.sources import hdf5
 from daskfs.sources.anndata_layout import OBS, Frame, is_anndata
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import is_generated
+from daskfs.sources.cf import decoding_of
+from daskfs.sources.checks import first_line, is_generated
 from daskfs.sources.column_profile import NUMBERS, ColumnProfile, as_cells
 from daskfs.sources.hdf5 import Hdf5Folder
 from daskfs.sources.matrices import Folder, is_sparse_group, sparse_matrix
@@ -93,6 +94,8 @@ def _most_distinct(n_columns: int) -> int:
 
 
 def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Description:
+    import pyarrow as pa
+
     profiles: list[ColumnProfile] = []
     for file in files:
         table = open_table(file, spec)
@@ -101,14 +104,18 @@ def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Descripti
         profiles = profiles or [ColumnProfile(name, most, table.numerals, name in index) for name in table.columns]
         for part in table.parts():
             for profile, cells in zip(profiles, part, strict=False):
-                profile.add(cells)
+                try:
+                    profile.add(cells)
+                except (pa.ArrowInvalid, UnicodeDecodeError) as error:  # Parquet is read without a look at its text
+                    msg = f"{file}: column {profile.name!r} holds text that is not valid Unicode: {first_line(error)}."
+                    raise InputError(msg) from error
     return Description([profile.to_json() for profile in profiles])
 
 
 def _describe_archive(npz: NpzFile) -> Description:
     headers = {name: npz.header(name) for name in npz.members}
     members = [_member(name, shape, dtype) for name, (shape, dtype) in headers.items()]
-    return Description(_profiles(members, lambda name: npz.open(name).read_all()), members)
+    return Description(_profiles(members, lambda name: npz.open_checked(name).read_all()), members)
 
 
 def _describe_folder(folder: Folder) -> Description:
@@ -162,4 +169,5 @@ def _profile(name: str, read: Callable[[str], np.ndarray], most: int) -> dict[st
 def _array(folder: Folder, name: str) -> np.ndarray:
     found = folder.array(name)
     assert found is not None
-    return np.asarray(found[...])
+    values, decode = found[...], decoding_of(found)
+    return values if decode is None else decode.of_column(values)

@@ -182,8 +182,17 @@ class MemberSource(LabeledSource):
         check_range(start, stop, self.info.n_samples)
         return self._matrix.read_rows(start, stop)
 
+    def verify(self) -> list[str]:
+        """Return warnings about absent chunks of the arrays of a Zarr group; HDF5 has none."""
+        folder = self._contents.folder
+        found = [folder.need(name).absence() for name in self._arrays] if isinstance(folder, ZarrFolder) else []
+        return [warning for warning in found if warning is not None]
+
     def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
-        n_samples = self.info.n_samples
+        n_samples, folder = self.info.n_samples, self._contents.folder
+        if isinstance(folder, ZarrFolder):
+            for array in self._contents.rows.arrays_of(name):
+                folder.need(array).absence(of_column=True)
         yield from in_rows(n_samples, lambda rows: self._contents.rows.read(name, rows))
         if len(self._contents.rows.read(name, slice(n_samples, n_samples + 1))):  # to be refused
             yield self._contents.rows.read(name, slice(n_samples, None))

@@ -272,6 +272,8 @@ class Hdf5Array:
         Attributes that hold numbers or text.
     dimensions
         Names of the dimensions; None for an unnamed one.
+    fill_value
+        What the writer set unwritten values to; None for none, which reads as 0.
     """
 
     def __init__(self, path: StoragePath, dataset: h5py.Dataset, name: str) -> None:
@@ -286,6 +288,8 @@ class Hdf5Array:
         self.held_bytes = 2 * math.prod(dataset.chunks) * dataset.dtype.itemsize if dataset.chunks else 0
         self.attributes: Mapping[str, Any] = attributes_of(dataset)
         self.dimensions = dimension_names(dataset)
+        is_set = dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+        self.fill_value: Any = dataset.fillvalue if is_set and self.dtype.kind in "iuf" else None
 
     def __getitem__(self, selection: Any) -> np.ndarray:
         with self._reading(selection) as dataset:

@@ -70,7 +70,7 @@ def _parts_of_npz(path: StoragePath, member: str | None) -> Callable[[], Iterato
         if member not in npz.members:
             msg = f"{path} has members {shorten_names(npz.members)}, none of which is 'y'; name one as '{path}:member'."
             raise InputError(msg)
-    return npz.open(member).in_parts
+    return npz.open_checked(member).in_parts
 
 
 def _parts_of_table(path: StoragePath, column: str | None, n_samples: int) -> Callable[[], Iterator[np.ndarray]]:

@@ -55,6 +55,10 @@ class Marked(WholeColumns):
             values[values == number] = np.nan
         return block
 
+    def verify(self) -> list[str]:
+        """Check the source."""
+        return self.whole.verify()
+
     def labels_column(self) -> StoredColumn | None:
         """Return the labels, None where they are marked; None if there are none."""
         return self._marked(self.whole.labels_column())

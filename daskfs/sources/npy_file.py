@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line
+from daskfs.sources.checks import check_text, first_line
 from daskfs.sources.columns import in_rows
 from daskfs.storage import Fill, StoragePath, open_ranges
 from daskfs.storage.npy_header import read_header
@@ -108,6 +108,7 @@ class NpyFile:
                 self._fill_by_columns(fill, start, out)
             else:
                 self._fill_by_rows(fill, start, out)
+        check_text(out, self.where, start)
         return out
 
     def read_all(self) -> np.ndarray:
@@ -117,6 +118,7 @@ class NpyFile:
         out = np.empty(1, dtype=self.dtype.newbyteorder("="))
         with self._location.reading() as fill:
             self._fill_by_rows(fill, 0, out)
+        check_text(out, self.where)
         return out
 
     def in_parts(self) -> Iterator[np.ndarray]:

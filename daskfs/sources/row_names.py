@@ -153,7 +153,7 @@ def _parts_of_array(path: StoragePath, member: str | None) -> Iterator[np.ndarra
         if member is None and len(archive.members) != 1:
             msg = f"{path} has members {shorten_names(archive.members)}; name one as '{path}:member'."
             raise InputError(msg)
-        array = archive.open(member or archive.members[0])
+        array = archive.open_checked(member or archive.members[0])
     return parts_of_array(array)
 
 

@@ -47,6 +47,10 @@ class SomeRows(WholeColumns):
         self.part_sizes = getattr(source, "part_sizes", None)
         self.reading_bytes = getattr(source, "reading_bytes", 0)
 
+    def verify(self) -> list[str]:
+        """Check the source."""
+        return self.whole.verify()
+
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` of these, as the source gives them."""
         check_range(start, stop, self.info.n_samples)

@@ -12,7 +12,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names
 from daskfs.sources.csv_table import CsvTable
 from daskfs.sources.labeled import LabeledSource
@@ -112,6 +112,11 @@ class TableSource(LabeledSource):
             row_multiple=row_multiple,
             **self.named,
         )
+
+    def verify(self) -> list[str]:
+        """Return a warning that names the columns that "non-numeric" leaves out."""
+        names = shorten_names(self.left_out)
+        return [f"these columns hold no numbers, and are left out: {names}"] if self.left_out else []
 
     def _table(self, number: int) -> Table:
         """Return a table, opened at its first use."""

@@ -13,7 +13,7 @@ from typing import IO
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.storage import Fill, StoragePath, fill_from
+from daskfs.storage import Fill, StoragePath, fill_from, regular
 from daskfs.storage.file_cache import cached_by_file
 
 GZIP = ".gz"
@@ -65,7 +65,7 @@ def gunzipped(path: StoragePath) -> Unpacked:
 def _gzip_blocks(path: StoragePath) -> Iterator[bytes]:
     """Yield the unpacked bytes; :class:`InputError` if damaged."""
     try:
-        with path.open("rb") as file, gzip.GzipFile(fileobj=file) as member:
+        with regular(path).open("rb") as file, gzip.GzipFile(fileobj=file) as member:
             while block := member.read(BLOCK_BYTES):
                 yield block
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:

@@ -115,7 +115,7 @@ class _Variables:
             raise InputError(msg)
         values = array[...] if not array.shape else array[rows]
         decode = decoding_of(array)
-        return values if decode is None else decode(values)
+        return values if decode is None else decode.of_column(values)
 
     def read_names(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Return feature names; a numeric coordinate of the dimension counts as text, in an object array."""

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line
-from daskfs.sources.zarr_chunks import METADATA, check_codecs, ends_in_blosc, foreign_store, sampled_chunk_files
-from daskfs.storage import ObjectPath, StoragePath, map_concurrent
+from daskfs.sources.checks import check_text, first_line
+from daskfs.sources.zarr_chunks import (
+    METADATA,
+    absent_chunks,
+    check_codecs,
+    ends_in_blosc,
+    foreign_store,
+    sampled_chunk_files,
+)
+from daskfs.storage import ObjectPath, StoragePath, map_concurrent, regular
 
 if TYPE_CHECKING:
     import zarr
@@ -76,6 +83,7 @@ def read_metadata(path: StoragePath) -> Metadata | None:
 
 def _json(file: StoragePath) -> Any:
     """Read a JSON file; return None if it does not exist."""
+    regular(file)
     try:
         return json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -139,6 +147,7 @@ class ZarrMember:
             raise
         except ZARR_ERRORS as error:
             raise _refused(self.path, error, f"is damaged within rows {start}:{stop}") from error
+        check_text(values, self.where, start)
         # Callers expect Python text, not NumPy's variable-length strings.
         return values.astype(object) if values.dtype.kind == "T" else values
 
@@ -190,6 +199,26 @@ class ZarrMember:
             msg = f"chunk {changed} changed, and holds entries that were there before."
             raise InputError(msg)
         return min(n_whole * step, int(shape[axis]))
+
+    def absence(self, *, of_column: bool = False) -> str | None:
+        """Return a warning, without a full stop, if chunks are absent, which Zarr reads as the fill value; else None.
+
+        Programs leave out chunks of fill values, and a copy may have lost others. If some of a column are absent, whose
+        rows would pass for ones of a class or weight, :class:`InputError` is raised.
+        """
+        n_absent, n_chunks, first = absent_chunks(self.array, self.path)
+        if not n_absent:
+            return None
+        unit = "chunks" if self.array.shards is None else "shards"
+        fill = str(0 if self.fill_value is None else self.fill_value).removesuffix(".0") or "empty text"
+        told = f"{n_absent:,} of {n_chunks:,} {unit} of {self.where} are absent and read as {fill}"
+        if of_column and n_absent < n_chunks:
+            msg = (
+                f"{told}, the first of which is {first}: restore them; or, if they were left out because they hold "
+                "nothing else, write the array with write_empty_chunks."
+            )
+            raise InputError(msg)
+        return f"{told}: restore them if the copy is incomplete"
 
     def stored_as(self) -> str:
         """Return a digest of all metadata but the length: dtype, chunks, codecs and attributes."""

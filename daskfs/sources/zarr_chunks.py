@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.storage import StoragePath, errors_of, zarr_store
+from daskfs.storage import StoragePath, errors_of, files_below, name_below, regular, zarr_store
 
 if TYPE_CHECKING:
     import zarr
@@ -30,11 +31,33 @@ def sampled_chunk_files(
 
     `shape` is that of the part at its start to which the files belong; None for the whole array.
     """
-    unit = array.shards or array.chunks
-    counts = [-(-size // step) for size, step in zip(shape or array.shape, unit, strict=True)]
+    counts = _grid(array, shape or array.shape)
     places = np.unique(np.linspace(0, max(math.prod(counts) - 1, 0), count).astype(np.int64))[: math.prod(counts)]
     keys = [tuple(int(i) for i in np.unravel_index(place, counts)) if counts else () for place in places]
     return {key: path / array.metadata.encode_chunk_key(key) for key in keys}
+
+
+def _grid(array: zarr.Array[Any], shape: Sequence[int]) -> list[int]:
+    """Return the number of chunk files of an array of this shape along each of its dimensions."""
+    return [-(-size // step) for size, step in zip(shape, array.shards or array.chunks, strict=True)]
+
+
+def absent_chunks(array: zarr.Array[Any], path: StoragePath) -> tuple[int, int, str]:
+    """Return the number of absent chunk files of an array, that of all, and the name of the first absent one.
+
+    They are listed, by a request for each thousand in an object store. Of an array in shards, absent shards are
+    counted; chunks that a shard lacks would take a read of each shard.
+    """
+    present = np.zeros(_grid(array, array.shape), dtype=bool)
+    for file in files_below(path):
+        name = name_below(file, path)
+        place = tuple(map(int, re.findall("[0-9]+", name)))[: present.ndim]
+        is_within = len(place) == present.ndim and all(map(int.__lt__, place, present.shape))
+        if is_within and array.metadata.encode_chunk_key(place) == name:
+            present[place] = True
+    n_absent = present.size - int(np.count_nonzero(present))
+    first = np.unravel_index(np.argmin(present), present.shape) if n_absent else ()
+    return n_absent, present.size, array.metadata.encode_chunk_key(tuple(map(int, first)))
 
 
 def ends_in_blosc(document: dict[str, Any]) -> bool:
@@ -112,9 +135,10 @@ def _foreign_store() -> Any:
             return type(self)(store, self._path, self._root, has_blosc=self._has_blosc)
 
         async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+            name = key.removeprefix(self._root).lstrip("/")
+            regular(self._path / name)
             with errors_of(self._path):
                 found = await super().get(key, prototype, byte_range)
-            name = key.removeprefix(self._root).lstrip("/")
             if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
                 check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)
             if found is None and isinstance(self._path, Path) and (self._path / name).is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import zipfile
 import zlib
@@ -113,7 +114,9 @@ def _blocks(path: StoragePath, filename: str, size: int = BUFFER_BYTES) -> Itera
         with zip_archive(path, 4 * size) as archive, archive.open(filename) as member:
             while block := member.read(size):
                 yield block
-    except ZIP_ERRORS as error:
+    except (*ZIP_ERRORS, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # which an offset before the file leads to
+            raise
         msg = f"{_where(path, filename)} is damaged: {first_line(error)}"
         raise InputError(msg) from error
 

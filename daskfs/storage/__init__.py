@@ -78,6 +78,7 @@ FEW = 4
 """Maximum number of objects of one folder that are requested one by one; more are listed."""
 T = TypeVar("T")
 R = TypeVar("R")
+P = TypeVar("P", bound="Path | ObjectPath")
 
 StoragePath = Path | ObjectPath
 
@@ -186,13 +187,21 @@ def _temporary_file(where: Path, blocks: Iterable[bytes | memoryview], *, synced
         temporary.unlink(missing_ok=True)
 
 
+def regular(where: P) -> P:
+    """Return a path; :class:`InputError` for a pipe, device or socket, whose reads could wait for ever or never end."""
+    if isinstance(where, Path) and not where.is_file() and not where.is_dir() and where.exists():
+        msg = f"{where} is a pipe, a device or a socket: write what it holds to a file, and name that."
+        raise InputError(msg)
+    return where
+
+
 @contextmanager
 def open_ranges(where: StoragePath) -> Iterator[Fill]:
     """Open a file or an object, and yield a function that reads parts of it."""
     if isinstance(where, ObjectPath):
         yield where.fill
         return
-    descriptor = os.open(where, os.O_RDONLY)
+    descriptor = os.open(regular(where), os.O_RDONLY)
     try:
         yield partial(fill_from, descriptor)
     finally:
@@ -220,14 +229,17 @@ def blocks_ahead(where: StoragePath, size: int, block_bytes: int) -> Iterator[by
         ranges = [(start, min(start + block_bytes, size)) for start in range(0, size, block_bytes)]
         yield from map_ordered(lambda part: where.read_range(*part), ranges, PIECES_AT_ONCE)
         return
-    with where.open("rb", buffering=0) as file:
+    with regular(where).open("rb", buffering=0) as file:
         yield from iter(lambda: file.read(block_bytes), b"")
 
 
 @contextmanager
 def zip_archive(where: StoragePath, at_once: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
     """Open a zip file; an object is read with requests of `at_once` bytes."""
-    with where.open("rb", at_once if isinstance(where, ObjectPath) else -1) as file, zipfile.ZipFile(file) as archive:
+    with (
+        regular(where).open("rb", at_once if isinstance(where, ObjectPath) else -1) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         yield archive
 
 

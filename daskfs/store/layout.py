@@ -14,6 +14,7 @@ LABELS_JSON = "labels.json"
 LABEL_COUNTS = "label_counts.json"  # of all rows, and of each batch
 SAMPLE_COLUMN_JSON = "sample_{}.json"  # summary of a per-sample column
 FEATURE_NAMES = "feature_names.json"
+SOURCE_WARNINGS = "source_warnings.json"  # what is odd about the source, without full stops
 ROW_NAMES_JSON = "row_names.json"  # summary of the row names
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"

@@ -188,6 +188,7 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
     with planned_source(context, parameters) as source:
+        store.write_json(layout.SOURCE_WARNINGS, source.verify())
         if source.info.feature_names is not None:
             _check_names(source.info.feature_names)
             store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))

@@ -10,12 +10,28 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+from daskfs import FisherScore
 from daskfs.errors import InputError
+from daskfs.job.blocks import DataBlock
+from daskfs.runs.inspection import inspect_data
 from daskfs.sources import Source, SourceSpec, open_source
+from tests.optional import h5py
 from tests.optional import xarray as xr
 
 N_SAMPLES, N_FEATURES = 9, 4
 VALUES = np.random.default_rng(0).integers(-20, 20, size=(N_FEATURES, N_SAMPLES)) / 4
+NETCDF_DEFAULTS = {
+    "i1": -127,
+    "u1": 255,
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "i8": -9223372036854775806,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
 FORMATS = ["zarr 2", "zarr 3", "netcdf"]
 
 
@@ -121,6 +137,88 @@ def test_whole_numbers_with_missing_ones(tmp_path: Path) -> None:
     np.testing.assert_array_equal(block, expected.values)
 
 
+MISSING: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "valid_range": ({"valid_range": [-90, 90]}, [-91, 91, 120]),
+    "valid_min": ({"valid_min": -90}, [-91]),
+    "valid_max": ({"valid_max": 90}, [91, 120]),
+    "valid_min and valid_range": ({"valid_min": 0, "valid_range": [-90, 90]}, [-91, -90, -1, 91, 120]),
+    "bounds beyond the type": ({"valid_range": [-(10**12), 10**12]}, []),
+    "infinite bound": ({"valid_range": [float("-inf"), 90.0]}, [91, 120]),
+    "missing_value": ({"missing_value": 7}, [7]),
+    "vector of missing values": ({"missing_value": [7, 91]}, [7, 91]),
+    "both fills": ({"missing_value": [7], "_FillValue": 1}, [1, 7]),
+    "fill that no value can be": ({"missing_value": 10**9}, []),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dtype", ["int8", "int16", ">i4", "int64", "float32", "float64"])
+def test_values_that_attributes_call_missing(form: str, dtype: str, tmp_path: Path) -> None:
+    """The attributes apply to stored values, packed or not, of X as of the columns beside it."""
+    stored = np.array([[-91, -90, -1, 0, 1, 7, 90, 91, 120]] * 2).T.astype(dtype)
+    data = xr.Dataset()
+    for place, (attributes, _) in enumerate(MISSING.values()):
+        for name, values in {"X": stored, "packed": stored, "y": stored[:, 0], "column": stored[:, 1]}.items():
+            packed = {"scale_factor": 0.5, "add_offset": 2.0} if name in ("packed", "column") else {}
+            given = {**attributes, **packed}
+            fill = given.pop("_FillValue", None)
+            data[f"{name}{place}"] = ("row", "feature")[: values.ndim], values, given
+            data[f"{name}{place}"].encoding["_FillValue"] = fill and np.dtype(dtype).type(fill)
+    path = tmp_path / ("X.nc" if form == "netcdf" else "X.zarr")
+    if form == "netcdf":
+        data.to_netcdf(path, engine="h5netcdf")
+    else:
+        data.to_zarr(path, zarr_format=int(form[-1]), consolidated=False)
+    for place, (case, (_, invalid)) in enumerate(MISSING.items()):
+        expected = np.where(np.isin(stored, invalid), np.nan, stored)
+        source = opened(path, array=f"X{place}", labels=f"y{place}", weights=f"column{place}")
+        np.testing.assert_array_equal(source.read_rows(0, 9), expected, case)
+        packed_rows = opened(path, array=f"packed{place}").read_rows(0, 9)
+        np.testing.assert_array_equal(packed_rows, expected * 0.5 + 2, case)
+        labels, weights = source.labels_column().whole, source.sample_column("weights").whole
+        np.testing.assert_array_equal(labels.astype(float), expected[:, 0], case)
+        np.testing.assert_array_equal(weights, expected[:, 0] * 0.5 + 2, case)
+        assert labels.dtype.kind == ("f" if dtype.startswith("f") else "O" if invalid else "i"), case
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", ">u4", "i8", "u8", "f4", ">f8"])
+@pytest.mark.parametrize("own", [None, 5])
+def test_default_fill_values_of_the_netcdf_library(dtype: str, own: int | None, tmp_path: Path) -> None:
+    """They mark missing values where the library filled what was not written: not in bytes, nor beside _FillValue."""
+    legacy, default = pytest.importorskip("h5netcdf.legacyapi"), NETCDF_DEFAULTS[dtype[-2:]]
+    values = np.array([[1, 2], [3, default], [5, 6]], dtype)
+    with legacy.Dataset(tmp_path / "X.nc", "w") as file:
+        file.createDimension("row", 3)
+        file.createDimension("feature", 2)
+        file.createVariable("X", dtype, ("row", "feature"), fill_value=own)[:] = values
+    with h5py.File(tmp_path / "plain.nc", "w") as plain, h5py.File(tmp_path / "X.nc") as file:
+        plain["X"] = file["X"][()]
+        plain["X"].dims[0].label = "row"
+    marked = own if own is not None else None if dtype[-1] == "1" else values[1, 1]
+    np.testing.assert_array_equal(
+        opened(tmp_path / "X.nc").read_rows(0, 3), np.where(values == marked, np.nan, values.astype(float))
+    )
+    np.testing.assert_array_equal(opened(tmp_path / "plain.nc").read_rows(0, 3), values.astype(float))
+
+
+def test_whole_numbers_beside_missing_ones_are_classes(tmp_path: Path) -> None:
+    data = xr.Dataset({"X": (("row", "feature"), np.random.default_rng(0).normal(size=(9, 2)))})
+    data["y"] = ("row", np.array([0, 1, 2] * 3, "int32"), {"valid_max": 1})
+    path = write(tmp_path, "zarr 3", data.rename(X="reflectance"))
+    described = inspect_data(DataBlock(source=str(path), labels="y"))
+    assert (described["task"], described["classes"]) == ("classification", {"0": 3, "1": 3})
+    assert next(column for column in described["columns"] if column["name"] == "y")["n_missing"] == 3
+
+
+def test_invalid_values_are_refused_by_row_and_column(tmp_path: Path) -> None:
+    values = np.arange(24, dtype="int16").reshape(12, 2)
+    values[3] = 32000
+    data = xr.Dataset({"X": (("row", "feature"), values, {"valid_range": np.array([-9000, 9000], "int16")})})
+    data.to_netcdf(tmp_path / "X.nc", engine="h5netcdf")
+    with pytest.raises(InputError, match="has NaN in row 3"):
+        FisherScore(1).fit(tmp_path / "X.nc", np.arange(12) % 2)
+
+
 def test_arrays_without_named_dimensions_are_as_they_are(tmp_path: Path) -> None:
     """The fill value of plain Zarr, 0, is what chunks that are not written hold."""
     group = zarr.open_group(tmp_path / "X.zarr", mode="w", zarr_format=2)
@@ -151,7 +249,17 @@ def test_labels_along_the_other_dimension(tmp_path: Path) -> None:
         source.read_labels()
 
 
-@pytest.mark.parametrize("attributes", [{"_Unsigned": "true"}, {"scale_factor": "a"}, {"_FillValue": "b"}])
+REFUSED: list[dict[str, Any]] = [
+    {"valid_range": [0]},
+    {"valid_range": "0, 9"},
+    {"valid_min": [0, 1]},
+    {"valid_max": 0.5},
+    {"missing_value": -99.9},
+    {"missing_value": []},
+]
+
+
+@pytest.mark.parametrize("attributes", [{"_Unsigned": "true"}, {"scale_factor": "a"}, {"_FillValue": "b"}, *REFUSED])
 def test_attributes_that_are_not_decoded(attributes: dict[str, Any], tmp_path: Path) -> None:
     path = write(tmp_path, "zarr 3", dataset(VALUES.astype("int16")))
     zarr.open_array(path / "reflectance", mode="r+").attrs.update(attributes)

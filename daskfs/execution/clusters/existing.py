@@ -21,6 +21,7 @@ from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.certificates import configured_certificates
 from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
+from daskfs.storage import regular
 
 
 @contextmanager
@@ -92,7 +93,7 @@ def _greet(address: str, security: Security | None, patience: float) -> None:
 def _written_address(path: Path) -> str:
     """Return the address in a scheduler file."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(regular(path).read_text())
     except (OSError, ValueError) as error:
         msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: {error}"
         raise ClusterError(msg) from error
