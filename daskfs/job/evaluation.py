@@ -127,7 +127,7 @@ class EvaluateBlock(Block):
     def _amounts(cls, value: Any) -> Any:
         for amount in value if isinstance(value, list | tuple) else ():
             is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
-            if not is_number or not (0 < amount < 1 or (amount >= 1 and amount == int(amount))):
+            if not is_number or not (0 < amount < 1 or (amount >= 1 and amount % 1 == 0)):
                 msg = f"{amount!r} is no amount: write a whole number of rows, or a share between 0 and 1"
                 raise ValueError(msg)
         if isinstance(value, list | tuple):

@@ -141,7 +141,7 @@ def run_facts(
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
-        + (open_tiles(tiles.url).store.read_json(layout.SOURCE_WARNINGS, list) or [])
+        + _source_warnings(plan)
         + graph_warnings([Graph.model_validate(graph) for graph in graphs])
         + _dominance_warnings(plan)
         + _method_warnings(store, plan)
@@ -384,6 +384,10 @@ def graph_warnings(graphs: Iterable[Graph]) -> list[str]:
     return found
 
 
+def _source_warnings(plan: Plan) -> list[str]:
+    return open_tiles(plan.tiles_url).store.read_json(layout.SOURCE_WARNINGS, list) or []
+
+
 def _dominance_warnings(plan: Plan) -> list[str]:
     searched = [GraphSpec(**s.parameters["graph"]) for s in plan.stages if s.is_of(NEIGHBORS_STAGE, BUILD_STAGE)]
     return dominance_warnings(open_tiles(plan.tiles_url), searched, "transform: {graph: zscore}")
@@ -495,6 +499,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
             *evaluation.warnings,
+            *_source_warnings(plan),
             *_dominance_warnings(plan),
             *_method_warnings(store, plan),
             *batch_warnings(facts.batches),

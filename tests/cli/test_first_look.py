@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,12 @@ def test_a_gap_is_answered_by_the_option_to_add(tmp_path: Path) -> None:
     assert "--missing mean" in refused.err
     done = daskfs(*words, "--missing", "mean")
     assert done.code == 0, done.err
+
+
+def test_columns_that_are_left_out_stand_in_the_record(tmp_path: Path) -> None:
+    (tmp_path / "X.csv").write_text("a,site,lab\n" + "".join(f"{i % 7},north {i % 3},{i % 2}\n" for i in range(N)))
+    words = ("--labels", "lab", "--output", tmp_path / "run", "--evaluate", "null", "--methods", "FisherScore")
+    assert daskfs("rank", tmp_path / "X.csv", *words, "-q").code == 0
+    told = "these columns hold no numbers, and are left out: 'site'"
+    assert told in json.loads((tmp_path / "run" / "run.json").read_text())["warnings"]
+    assert "site" in (tmp_path / "run" / "report.html").read_text()

@@ -31,7 +31,22 @@ HEAVY = (
     "numba",
     "yaml",
 )
-N_TASKS = 200
+N_TASKS = 50
+STOPPED = """
+import os, sys
+from daskfs import cli
+from daskfs.execution.progress import PlainProgress
+
+def unit_done(self, stage, unit, facts):
+    told(self, stage, unit, facts)
+    if (stage.name, unit) == ("evaluate", 3):
+        os.kill(os.getpid(), number)
+
+number, told = int(sys.argv.pop()), PlainProgress.unit_done
+PlainProgress.unit_done = unit_done
+cli.main()
+"""
+"""A program that gets a signal amid its evaluation."""
 PYTHON = (sys.executable, "-m", "daskfs")
 
 
@@ -168,28 +183,15 @@ LONG = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGIN
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *LONG], ids=lambda number: number.name)
 def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
-    # the evaluation has so many tasks that it is nowhere near its end when its first line is read
     evaluate = {"n_selected": 2, "n_splits": 5, "n_repeats": N_TASKS, "n_neighbors": 3, "setting": "transductive"}
     evaluate["baselines"] = False
     job = basic_job(tmp_path, methods=["VarianceScore"], evaluate=evaluate)
     path = write_job(tmp_path, job)
-    with subprocess.Popen(
-        [*PYTHON, "run", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
-        assert run.stderr is not None
-        assert run.stdout is not None
-        seen = []
-        for line in run.stderr:
-            seen.append(line)
-            if "stage evaluate:" in line:
-                break
-        run.send_signal(number)
-        rest = run.stderr.read()
-        assert run.stdout.read() == ""
-    assert run.returncode == 75, (seen, rest)
-    message = rest.splitlines()[-1]
+    stopped = finish(sys.executable, "-c", STOPPED, "run", path, int(number))
+    assert (stopped.returncode, stopped.stdout) == (75, ""), stopped.stderr
+    message = stopped.stderr.splitlines()[-1]
     assert message.startswith(f"daskfs: stopped by {number.name}; the same command goes on")
-    assert "Traceback" not in rest
+    assert "Traceback" not in stopped.stderr
     assert not (tmp_path / "run" / "evaluation.csv").exists()
     status = daskfs("status", tmp_path / "run", "--json").json
     assert status["status"] == "stopped"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -11,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from daskfs.criteria.registry import criteria
@@ -228,7 +229,16 @@ QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 LONG = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
+INFINITE = {
+    "data": {"source": "X.npy", "labels": "y.npy"},
+    "methods": ["VarianceScore"],
+    "evaluate": {"labels": [math.inf, 3]},
+    "output": {"path": "run"},
+}
+
+
 @QUICK
+@example(job=INFINITE)
 @given(job=spoilt_jobs())
 def test_jobs_with_mistakes(folder: Path, job: dict[str, Any]) -> None:
     answered(folder, job)
