@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -54,6 +55,16 @@ def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
     return InputError(f"{path} {what}: {first_line(error)}")
 
 
+def _index_of_pandas(schema: Any) -> list[Any]:
+    """Return the names of the columns that pandas wrote from an index; none of what is not as pandas writes it."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    except ValueError:
+        return []
+    index = found.get("index_columns") if isinstance(found, dict) else None
+    return index if isinstance(index, list) else []
+
+
 class ParquetTable:
     """A Parquet file, read row group by row group in batches; nulls become NaN.
 
@@ -74,7 +85,7 @@ class ParquetTable:
         with self._open() as file:
             schema, groups = file.schema_arrow, file.metadata
             self.columns: tuple[str, ...] = tuple(schema.names)
-            named = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
+            named = _index_of_pandas(schema)
             self.index_columns = tuple(name for name in self.columns if name in named or name == INDEX_NAME)
             sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])

@@ -651,7 +651,9 @@ CASES: dict[str, Case] = {
     "methods of something": Case(nothing, USAGE, ("unexpected extra argument",), ("methods", "LaplacianScore")),
     "schema of something": Case(nothing, USAGE, ("unexpected extra argument",), ("schema", "job")),
     "inspect nothing": Case(nothing, USAGE, ("Missing argument",), ("inspect",)),
-    "inspect an unknown task": Case(nothing, USAGE, ("'task'", "'guess'"), ("inspect", "@/X.npy", "--task", "guess")),
+    "inspect an unknown task": Case(
+        nothing, USAGE, ("'data.task'", "'guess'"), ("inspect", "@/X.npy", "--task", "guess")
+    ),
     "inspect labels that do not fit": Case(
         separate_file("labels", np.zeros(7)),
         INPUT,
@@ -909,7 +911,7 @@ def test_inspect_refuses_what_run_refuses(tmp_path: Path) -> None:
     refused(daskfs("inspect", tmp_path / "gone.npy"), INPUT, "gone.npy does not exist")
     refused(daskfs("inspect", tmp_path), INPUT, "no Zarr array")
     refused(daskfs("inspect", tmp_path / "X.npy", "--labels", "z"), INPUT, "data.labels", "'z'")
-    refused(daskfs("inspect", tmp_path / "X.npy", "--task", "guess"), USAGE, "'task'", "'guess'")
+    refused(daskfs("inspect", tmp_path / "X.npy", "--task", "guess"), USAGE, "'data.task'", "'guess'")
     np.save(tmp_path / "y.npy", np.zeros(N_SAMPLES + 1, int))
     refused(daskfs("inspect", tmp_path / "X.npy", "--labels", tmp_path / "y.npy"), INPUT, "31 values", "30 rows")
 
