@@ -22,13 +22,15 @@ N = 60
 Y = np.arange(N) % 2
 X = np.random.default_rng(0).normal(size=(N, 2)) + Y[:, None] * [2, 0]
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "lab": Y})
+SHUFFLED = np.random.default_rng(1).permutation(N)
+"""Whole numbers that pandas does not take for a range."""
 INDICES: dict[str, Any] = {
-    "integers": pd.Index(np.arange(N) + 1000, name="patient_id"),
+    "integers": pd.Index(SHUFFLED + 1000, name="patient_id"),
     "text": pd.Index([f"p{i}" for i in range(N)], name="patient_id"),
     "floats": pd.Index(np.arange(N) / 7, name="patient_id"),
     "dates": pd.date_range("2024-01-01", periods=N, name="patient_id"),
     "two levels": pd.MultiIndex.from_arrays([np.arange(N), np.arange(N) % 3], names=["patient_id", "visit"]),
-    "without a name": pd.Index(np.arange(N)[::-1]),
+    "without a name": pd.Index(SHUFFLED),
     "a range": pd.RangeIndex(N),
 }
 
