@@ -16,7 +16,12 @@ def is_of(X: Any, library: str) -> bool:
 
 
 def unmasked(values: Any) -> Any:
-    """Return a matrix with NaN in place of its masked entries, integers as float64, else as it is; lazy ones lazily."""
+    """Return a matrix with NaN in place of its masked entries, integers as float64, else as it is; lazy ones lazily.
+
+    A table of Arrow becomes a frame of pandas.
+    """
+    if is_of(values, "pyarrow") and hasattr(values, "column_names"):
+        return values.to_pandas()
     if is_of(values, "dask") and hasattr(values, "map_blocks"):
         meta = values._meta
         if isinstance(meta, np.ma.MaskedArray):
