@@ -669,11 +669,16 @@ def init(
         raise JobError(msg)
     from daskfs.runs.proposal import commented
 
-    _print(commented(_proposal(source, data, methods, overrides)).removesuffix("\n"))
+    _print(commented(_proposal(source, data, methods, overrides, fills=True)).removesuffix("\n"))
 
 
 def _proposal(
-    source: str, data: dict[str, Any], methods: str | None, overrides: list[str] | None, *selection: Any
+    source: str,
+    data: dict[str, Any],
+    methods: str | None,
+    overrides: list[str] | None,
+    *selection: Any,
+    fills: bool = False,
 ) -> Any:
     from daskfs.job.keys import override_keys
     from daskfs.runs.proposal import propose_job
@@ -681,7 +686,7 @@ def _proposal(
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
     keys = dict(zip(("n_features", "fdr", "redundancy", "output"), selection, strict=False))
     opened = override_keys({"data": dict(data)}, overrides or ())["data"]  # with all that says how to open the source
-    proposal = propose_job(source, methods=names, data=opened, **keys)
+    proposal = propose_job(source, methods=names, data=opened, fills=fills, **keys)
     override_keys(proposal.job, overrides or ())
     return proposal
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,9 +30,14 @@ from daskfs.sources.checks import check_length, check_values, split_reference, u
 from daskfs.sources.labels import class_name
 from daskfs.sources.sample_columns import COLUMNS, whole
 from daskfs.sources.values import as_column, is_of, unmasked
+from daskfs.tiles.ingest import REMEDY
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+GIVEN = {"source": "X", "labels": "y", "rep": "use_rep", "names": "feature names"}
+"""What files that are written here hold."""
 
 
 def rank(
@@ -164,27 +171,43 @@ def rank(
     _set(keys, of_data)
     of = X if adata is None else adata
     data = {key: _reference(of, key, value, scratch) for key, value in keys["data"].items()}
-    proposal = propose_job(
-        data.pop("source"),
-        data=data,
-        methods=methods,
-        n_features=n_features,
-        fdr=fdr,
-        redundancy=redundancy,
-        output=str(scratch / "run" if output is None else output),
-    )
-    job = deepcopy(proposal.job)
-    if evaluate is not True:
-        job["evaluate"] = dict(evaluate) if evaluate else None
-    if compared:  # in which rows are compared as they are
-        job = {**job, "graph": compared, "transform": {}}
-    _set(job, others)
-    chosen = client or (current_client() if is_elsewhere else None)
-    found = run(job, client=chosen, progress=progress)
+    with _named_as_given(scratch):
+        proposal = propose_job(
+            data.pop("source"),
+            data=data,
+            methods=methods,
+            n_features=n_features,
+            fdr=fdr,
+            redundancy=redundancy,
+            output=str(scratch / "run" if output is None else output),
+        )
+        job = deepcopy(proposal.job)
+        if evaluate is not True:
+            job["evaluate"] = dict(evaluate) if evaluate else None
+        if compared:  # in which rows are compared as they are
+            job = {**job, "graph": compared, "transform": {}}
+        _set(job, others)
+        chosen = client or (current_client() if is_elsewhere else None)
+        found = run(job, client=chosen, progress=progress)
     result = RunResult(found, found.url, folder if output is None else None)
     if key_added is not None:
         result.to_anndata(adata, key_added)
     return result
+
+
+@contextmanager
+def _named_as_given(scratch: Path) -> Iterator[None]:
+    """Let errors about files in `scratch` name what was passed instead, and parameters instead of keys."""
+    try:
+        yield
+    except InputError as error:
+        told = re.sub(
+            rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*", lambda found: GIVEN.get(found[1], found[1]), str(error)
+        )
+        told = told.replace(REMEDY, ", or pass missing='mean' or missing='pairwise' where they are missing")
+        if told == str(error):
+            raise
+        raise type(error)(told) from error
 
 
 def _settings(settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:

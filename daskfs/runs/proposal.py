@@ -12,6 +12,7 @@ import yaml
 from daskfs.criteria.consensus import BASELINE
 from daskfs.job.job import make_data
 from daskfs.job.methods import EVERY
+from daskfs.kernels.missing import has_missing
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.checks import is_generated
@@ -31,6 +32,10 @@ METHODS: dict[str | None, tuple[str, ...]] = {
 """Methods that are proposed for each task of the labels: of each kind one that takes little time."""
 
 
+LOOKED_AT = 2**24
+"""Bytes of the rows that are searched for missing values."""
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A job as nested dictionaries, and the columns of a table that it leaves out, as they hold no numbers."""
@@ -48,6 +53,7 @@ def propose_job(
     fdr: float | None = None,
     redundancy: float | None = None,
     output: str | None = None,
+    fills: bool = False,
 ) -> Proposal:
     """Propose a job for a source.
 
@@ -67,6 +73,8 @@ def propose_job(
         Correlation above which a feature is put after all that are not redundant; None for no filter.
     output
         Directory of the run; by default below ``runs``, by the name of the source.
+    fills
+        Whether the job fills missing values, if the first rows have some.
 
     Raises
     ------
@@ -88,6 +96,9 @@ def propose_job(
         if "exclude" in data and not left_out:
             data["exclude"].remove(NON_NUMERIC)
         data = {key: value for key, value in data.items() if value != []}
+        rows = min(opened.info.n_samples, max(1, LOOKED_AT // (8 * opened.info.n_features)))
+        if fills and data.get("missing") is None and has_missing(opened.read_rows(0, rows)):
+            data["missing"] = "mean"
         column = opened.labels_column()
         task = make_data(data).task
         found = None if column is None else LabelEncoding(column.parts, task, spec.unlabeled).task

@@ -9,11 +9,13 @@ from typing import Any
 import anndata as ad
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 import daskfs as package
 from daskfs.cli import DATA_OPTIONS
+from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
 from tests.cli.command import daskfs
 
@@ -91,3 +93,21 @@ def test_columns_that_are_left_out_stand_in_the_record(tmp_path: Path) -> None:
     told = "these columns hold no numbers, and are left out: 'site'"
     assert told in json.loads((tmp_path / "run" / "run.json").read_text())["warnings"]
     assert "site" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_proposed_job_fills_the_gaps_that_were_seen(tmp_path: Path) -> None:
+    for name, gap in (("gaps", ""), ("none", "0")):
+        rows = "".join(f"{gap if i == 3 else i},{i % 7},{i % 2}\n" for i in range(N))
+        (tmp_path / f"{name}.csv").write_text("a,b,lab\n" + rows)
+        printed = daskfs("init", tmp_path / f"{name}.csv", "--labels", "lab")
+        assert yaml.safe_load(printed.out)["data"].get("missing") == ("mean" if name == "gaps" else None)
+
+
+def test_in_python_a_gap_is_answered_by_the_parameter() -> None:
+    frame = pd.DataFrame(X.astype(float), columns=list("abcd"))
+    frame.loc[3, "b"] = np.nan
+    with pytest.raises(InputError, match=r"'b'\) of X has NaN in row 3.*missing='mean'") as refused:
+        package.rank(frame, Y, evaluate=None)
+    assert "daskfs-" not in str(refused.value)
+    result = package.rank(frame, Y, evaluate=None, missing="mean")
+    assert result.selected("FisherScore", n=1) == ["a"]
