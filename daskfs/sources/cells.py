@@ -19,8 +19,9 @@ NUMBER = r"^[-+]?(?:(?:[0-9]+(?:{0}[0-9]*)?|{0}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:i
 GROUPED = r"^[-+]?[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+$"
 """Expressions, of a decimal sign, for numbers, and for those in which it may part thousands."""
 SIGNS = {".": r"\.", ",": ","}
-MAY_GROUP = "|".join(GROUPED.format(sign) for sign in SIGNS.values())
-SPELLED = "|".join(form.format(sign) for form in (NUMBER, GROUPED) for sign in SIGNS.values())
+SEPARATED = "^[-+]?[0-9]{1,3}(?:[., '\u00a0\u202f][0-9]{3})+(?:[.,][0-9]+)?$"
+"""Numbers with signs that may part thousands."""
+SPELLED = "|".join([*(NUMBER.format(sign) for sign in SIGNS.values()), SEPARATED])
 THOUSAND = 1000.0
 
 
@@ -109,7 +110,7 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
         text, n_present = cells[int(places[0])].as_py(), len(cells) - cells.null_count
         n_spelled = pc.sum(pc.match_substring_regex(cells, SPELLED)).as_py() or 0
         return Odd(
-            places.size, n_present, int(places[0]), text, 2 * n_spelled > n_present, bool(re.match(MAY_GROUP, text))
+            places.size, n_present, int(places[0]), text, 2 * n_spelled > n_present, bool(re.match(SEPARATED, text))
         )
     if numerals.decimal == ",":
         cells = pc.replace_substring(cells, ",", ".")

@@ -63,6 +63,14 @@ def test_signs_between_thousands_are_never_decimal_signs(
     refused(outcome, 3, "'v' has text", "data.decimal")
 
 
+@pytest.mark.parametrize("form", ["1.220,50", "1,220.50", "1 220", "1'220", "1\u00a0220,5", "-1.220.007"])
+def test_columns_of_parted_numbers_are_no_text(tmp_path: Path, form: str) -> None:
+    cells = [(f'"{form}"', str(i)) for i in range(60)]
+    path = table(tmp_path, ";", cells)
+    outcome = daskfs("rank", path, "--labels", "lab", "--output", tmp_path / "run", "-q")
+    refused(outcome, 3, "'v' has text", "write numbers without")
+
+
 @pytest.mark.parametrize("decimal", [".", ","])
 def test_three_decimals_are_read_where_the_sign_is_said_or_settled(tmp_path: Path, decimal: str) -> None:
     values = np.column_stack([V / 1000, np.arange(60)])
