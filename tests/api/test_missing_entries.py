@@ -122,7 +122,7 @@ def test_floats_are_a_target_in_every_container() -> None:
     target = (X @ [1.0, 2.0, 3.0]).tolist()
     expected = PearsonScore().fit(X[~GONE], np.array(target)[~GONE]).scores_
     for name, container in CONTAINERS.items():
-        if "categor" not in name and "frame" not in name:
+        if name not in ("categories", "categorical", "polars frame"):
             with case(name):
                 np.testing.assert_allclose(PearsonScore().fit(X, container(target)).scores_, expected, rtol=1e-12)
 
