@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 GIVEN = {"source": "X", "labels": "y", "rep": "use_rep", "names": "feature names"}
-"""What files that are written here hold."""
+"""Names in messages for temporary files, by their stems."""
 
 
 def rank(
@@ -201,13 +201,12 @@ def _named_as_given(scratch: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        told = re.sub(
-            rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*", lambda found: GIVEN.get(found[1], found[1]), str(error)
-        )
-        told = told.replace(REMEDY, ", or pass missing='mean' or missing='pairwise' where they are missing")
-        if told == str(error):
+        path = rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*"
+        message = re.sub(path, lambda match: GIVEN.get(match[1], match[1]), str(error))
+        message = message.replace(REMEDY, ", or pass missing='mean' or missing='pairwise' where they are missing")
+        if message == str(error):
             raise
-        raise type(error)(told) from error
+        raise type(error)(message) from error
 
 
 def _settings(settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -249,7 +248,7 @@ def _of_anndata(
 
 
 def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
-    """Return what a key of the block ``data`` is in the job: a path for values of rows in memory, else the value.
+    """Return the value of a key of the block ``data`` of the job: a path for values of rows in memory.
 
     :class:`InputError` for values that cannot serve, and for a name that X, an AnnData or a frame, does not have.
     """

@@ -84,7 +84,8 @@ def propose_job(
     data = {"source": source, **(data or {})}
     left_out: tuple[str, ...] = ()
     transform = {}
-    spec = source_spec(make_data(data))
+    block = make_data(data)
+    spec = source_spec(block)
     if is_tile_store(spec):
         found = open_tiles(spec.source).info.task
     else:
@@ -100,8 +101,7 @@ def propose_job(
         if fills and data.get("missing") is None and has_missing(opened.read_rows(0, rows)):
             data["missing"] = "mean"
         column = opened.labels_column()
-        task = make_data(data).task
-        found = None if column is None else LabelEncoding(column.parts, task, spec.unlabeled).task
+        found = None if column is None else LabelEncoding(column.parts, block.task, spec.unlabeled).task
     rules = {"n_features": n_features, "fdr": fdr}
     select: dict[str, Any] = {key: value for key, value in rules.items() if value is not None}
     if redundancy is not None:

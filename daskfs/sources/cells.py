@@ -1,13 +1,14 @@
-"""What a cell of text means: it is missing, true or false, a number, or text.
+"""Meaning of a cell of text: missing, true or false, a number, or text.
 
 White space around a cell does not count. A column is of true and false if all its cells are, and of numbers if all are:
-a mixture is text. A comma or point that may part thousands as well as decimals, as in 1,220, is a decimal sign only if
-other cells of the table settle it.
+a mixture is text. A comma or point that may separate thousands as well as decimals, as in 1,220, is a decimal sign only
+if other cells of the table settle it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +18,17 @@ TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
 NUMBER = r"^[-+]?(?:(?:[0-9]+(?:{0}[0-9]*)?|{0}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$"
 GROUPED = r"^[-+]?[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+$"
-"""Expressions, of a decimal sign, for numbers, and for those in which it may part thousands."""
+"""Regular expressions of numbers with a decimal sign, and of those in which that may separate thousands."""
 SIGNS = {".": r"\.", ",": ","}
 SEPARATED = "^[-+]?[0-9]{1,3}(?:[., '\u00a0\u202f][0-9]{3})+(?:[.,][0-9]+)?$"
-"""Numbers with signs that may part thousands."""
+"""Regular expression of numbers with signs that may separate thousands."""
 SPELLED = "|".join([*(NUMBER.format(sign) for sign in SIGNS.values()), SEPARATED])
 THOUSAND = 1000.0
 
 
 @dataclass(frozen=True)
 class Numerals:
-    """How a table writes its numbers.
+    """Notation of the numbers of a table.
 
     Attributes
     ----------
@@ -50,8 +51,11 @@ class Numerals:
         return cls("," if counts[","] > counts["."] else ".", any(counts.values()))
 
 
+DECIMAL_POINT = Numerals()
+
+
 @dataclass(frozen=True)
-class Odd:
+class NonNumeric:
     """Cells that are no numbers in a part of a column.
 
     Attributes
@@ -63,7 +67,7 @@ class Odd:
     is_rare
         Whether more than half of the cells spell numbers, some maybe with other signs, so that the column is not text.
     is_grouped
-        Whether the first spells one whose sign may part thousands.
+        Whether the first is a number with a sign that may separate thousands.
     """
 
     count: int
@@ -74,16 +78,16 @@ class Odd:
     is_grouped: bool
 
 
-def trimmed(cells: Any) -> Any:
-    """Return cells of text, an Arrow array, without white space around them; those without any text are null."""
+def trimmed(cells: Any, missing: Sequence[str] = MISSING_CELLS) -> Any:
+    """Return cells of text, an Arrow array, without white space around them; `missing` ones are null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     cells = pc.utf8_trim_whitespace(cells)
-    return pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
+    return pc.if_else(pc.is_in(cells, value_set=pa.array(missing, cells.type)), pa.scalar(None, cells.type), cells)
 
 
-def truth_of(cells: Any) -> Any | None:
+def booleans_of(cells: Any) -> Any | None:
     """Return trimmed cells as an Arrow array of booleans if all are true or false, else None."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -95,7 +99,7 @@ def truth_of(cells: Any) -> Any | None:
 
 
 def numbers_of(cells: Any, numerals: Numerals) -> Any:
-    """Return trimmed cells as an Arrow array of float64 if all are numbers, else an :class:`Odd`."""
+    """Return trimmed cells as an Arrow array of float64 if all are numbers, else an :class:`NonNumeric`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -109,7 +113,7 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
     if places.size:
         text, n_present = cells[int(places[0])].as_py(), len(cells) - cells.null_count
         n_spelled = pc.sum(pc.match_substring_regex(cells, SPELLED)).as_py() or 0
-        return Odd(
+        return NonNumeric(
             places.size, n_present, int(places[0]), text, 2 * n_spelled > n_present, bool(re.match(SEPARATED, text))
         )
     if numerals.decimal == ",":
@@ -118,9 +122,9 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
 
 
 def _grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any | None:
-    """Return a mask of the numbers whose point may part thousands, None if the column or the table says that none does.
+    """Return a mask of the numbers whose point may separate thousands, None if there are none.
 
-    It does where all numbers without a point are whole and below 1000, and all others have three digits after it.
+    These are in columns in which all numbers without a point are below 1000, and all others have three digits after it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -54,18 +54,24 @@ def check_shape(shape: Sequence[int], where: str) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def not_numbers(where: str, columns: Sequence[tuple[str, str]], marker: str | None = None) -> InputError:
+def not_numbers(where: str, columns: Sequence[tuple[str, str]], markers: Sequence[str] = ()) -> InputError:
     """Return the error for columns of a table that are no features: each with its name and what it holds.
 
-    `marker` is what a single column holds among numbers; None for columns of text.
+    `markers` are cells of columns of numbers that may mean missing values.
     """
+    cells = list(dict.fromkeys(markers))[:LISTED_NAMES]
+    advice = f", set data.missing_values to {cells} where these cells mean missing values" if cells else ""
     if len(columns) == 1:
         ((name, holds),) = columns
-        advice = "" if marker is None else f", set data.missing_values to [{marker!r}] where that means a missing value"
         return InputError(f"{where}: column {name!r} {holds}. Put the column in data.exclude{advice}, or {ENCODE}.")
     listed = "; ".join(f"{name!r} {holds}" for name, holds in columns[:LISTED_NAMES])
     more = f"; and {len(columns) - LISTED_NAMES} more" if len(columns) > LISTED_NAMES else ""
     names = json.dumps([name for name, _ in columns[:LISTED_NAMES]], ensure_ascii=False)
+    if markers:  # columns of numbers are not those that "non-numeric" leaves out
+        return InputError(
+            f"{where}: {len(columns)} columns hold cells that are no numbers: {listed}{more}. Set data.exclude to "
+            f"{names}{advice}, or {ENCODE}."
+        )
     wanted = '["non-numeric"]' if more else f'{names}, or to ["non-numeric"]'
     return InputError(
         f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {wanted}, or {ENCODE}."

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.sources.cells import Numerals, Odd, numbers_of, trimmed, truth_of
+from daskfs.sources.cells import DECIMAL_POINT, NonNumeric, Numerals, booleans_of, numbers_of, trimmed
 from daskfs.sources.columns import plain
 
 LABELS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
@@ -38,9 +38,9 @@ class ColumnProfile:
 
     name: str
     most: int
-    numerals: Numerals = Numerals()  # noqa: RUF009
+    numerals: Numerals = DECIMAL_POINT
     is_index: bool = False
-    odd: list[str] = field(default_factory=list)
+    odd: str = ""
     n_odd: int = 0
     n_text: int = 0
     n_rows: int = 0
@@ -76,10 +76,12 @@ class ColumnProfile:
         """Count the cells of a part of text that are no numbers."""
         import pyarrow as pa
 
-        if pa.types.is_string(cells.type) and isinstance(found := numbers_of(trimmed(cells), self.numerals), Odd):
+        if pa.types.is_string(cells.type) and isinstance(
+            found := numbers_of(trimmed(cells), self.numerals), NonNumeric
+        ):
             self.n_odd += found.count
             self.n_text += 0 if found.is_rare else found.n_present
-            self.odd = self.odd or [f"{found.text[:40]!r} in row {self.n_rows + found.row}"]
+            self.odd = self.odd or f"{found.text[:40]!r} in row {self.n_rows + found.row}"
 
     @property
     def kind(self) -> str:
@@ -111,7 +113,7 @@ class ColumnProfile:
         is_repeated = not is_distinct and n_distinct != 1
         guesses = {
             "empty": kind == "empty",
-            f"feature but for {self.n_odd} cells, such as {', '.join(self.odd)}": kind == "mixed",
+            f"feature but for {self.n_odd} cells, such as {self.odd}": kind == "mixed",
             "row name": self.is_index or (is_distinct and (kind == "text" or self._counts_rows)),
             "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
             "time": kind == "date" or (bool(words & TIMES) and kind in NUMBERS),
@@ -153,7 +155,7 @@ def _kind_of_text(cells: Any) -> str:
     import pyarrow as pa
 
     cells = trimmed(cells)
-    if truth_of(cells) is not None:
+    if booleans_of(cells) is not None:
         return "boolean"
     try:
         cells.cast(pa.timestamp("us"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.statistics.moments import row_blocks
-from daskfs.sources.cells import Numerals, Odd, numbers_of, trimmed
+from daskfs.sources.cells import DECIMAL_POINT, NonNumeric, Numerals, numbers_of, trimmed
 
 ROWS_AT_ONCE = 2**20
 """Rows per block, and most rows of a column that is read only once."""
@@ -27,7 +27,7 @@ class TextColumn:
         How numbers are written.
     """
 
-    def __init__(self, read: Callable[[], Iterator[Any]], numerals: Numerals = Numerals()) -> None:  # noqa: B008
+    def __init__(self, read: Callable[[], Iterator[Any]], numerals: Numerals = DECIMAL_POINT) -> None:
         self._read, self._numerals, self._kind, self._few = read, numerals, None, list[Any]()
 
     def __call__(self) -> Iterator[np.ndarray]:
@@ -66,7 +66,7 @@ class TextColumn:
             if part.null_count == len(part):
                 continue
             # Numbers first: the integer parser also takes hexadecimal text, which may be a class name.
-            if isinstance(numbers_of(part, self._numerals), Odd):
+            if isinstance(numbers_of(part, self._numerals), NonNumeric):
                 return pa.string()
             try:
                 if kind != pa.float64():

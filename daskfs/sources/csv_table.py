@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.cells import MISSING_CELLS, Numerals, Odd, numbers_of, trimmed, truth_of
+from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, booleans_of, numbers_of, trimmed
 from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
@@ -253,7 +253,7 @@ class CsvTable:
         for first, last, data in self._ranges.overlapping(0, min(1, self.n_rows)):
             text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
             found = [(column, self._as_numbers(text.column(place), column)) for place, column in enumerate(columns)]
-            texts = [(column, odd) for column, odd in found if isinstance(odd, Odd) and not odd.is_rare]
+            texts = [(column, odd) for column, odd in found if isinstance(odd, NonNumeric) and not odd.is_rare]
             return [(column, _holds(odd, first, last)) for column, odd in texts]
         return []
 
@@ -279,11 +279,11 @@ class CsvTable:
                 numbers.clear()
                 part = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data).columns
             for column in (column for column in columns if part[column].type == pa.string()):
-                cells = trimmed(part[column])
-                truth = truth_of(cells)
+                cells = trimmed(part[column], self._missing)
+                truth = booleans_of(cells)
                 values = numbers_of(cells, self.numerals) if truth is None else truth
-                part[column] = cells if isinstance(values, Odd) else values
-                if truth is None and self.numerals.is_sure and not isinstance(values, Odd):
+                part[column] = cells if isinstance(values, NonNumeric) else values
+                if truth is None and self.numerals.is_sure and not isinstance(values, NonNumeric):
                     numbers.add(column)
             yield part
 
@@ -304,24 +304,24 @@ class CsvTable:
                 return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
         text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
         found = [self._as_numbers(text.column(position), column) for position, column in enumerate(columns)]
-        odds = {column: odd for column, odd in zip(columns, found, strict=True) if isinstance(odd, Odd)}
+        odds = {column: odd for column, odd in zip(columns, found, strict=True) if isinstance(odd, NonNumeric)}
         if odds:
             wrong = [(self.columns[column], _holds(odd, first, last)) for column, odd in odds.items()]
-            marker = next((odd.text for odd in odds.values() if odd.is_rare and not odd.is_grouped), None)
-            raise not_numbers(str(self.path), wrong, marker)
-        return [value for value in found if not isinstance(value, Odd)]
+            markers = [odd.text for odd in odds.values() if odd.is_rare and not odd.is_grouped]
+            raise not_numbers(str(self.path), wrong, markers)
+        return [value for value in found if not isinstance(value, NonNumeric)]
 
-    def _as_numbers(self, cells: Any, column: int) -> np.ndarray | Odd:
+    def _as_numbers(self, cells: Any, column: int) -> np.ndarray | NonNumeric:
         """Return the values of cells of text, or those that are no numbers."""
         import pyarrow as pa
 
-        cells = trimmed(cells)
-        values = truth_of(cells)
+        cells = trimmed(cells, self._missing)
+        values = booleans_of(cells)
         if values is None:
             values = numbers_of(cells, self.numerals)
         else:
             self._boolean.add(column)
-        return values if isinstance(values, Odd) else np.asarray(values.cast(pa.float64()).to_numpy())
+        return values if isinstance(values, NonNumeric) else np.asarray(values.cast(pa.float64()).to_numpy())
 
     def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: np.ndarray) -> Any:
         import pyarrow as pa
@@ -375,9 +375,9 @@ class _CellError(Exception):
     """A cell could not be converted to the requested type."""
 
 
-def _holds(odd: Odd, first: int, last: int) -> str:
+def _holds(odd: NonNumeric, first: int, last: int) -> str:
     count = f"{odd.count} of {odd.n_present} cells of rows {first}:{last}"
     hint = " (set data.decimal to a comma if it is one)" if re.match(DECIMAL_COMMA, odd.text) else ""
     if odd.is_grouped:
-        hint = " (whose sign may part thousands or decimals: set data.decimal, or write numbers without the former)"
+        hint = " (its sign may separate thousands or decimals: set data.decimal, or remove separators of thousands)"
     return f"has text in {count}, such as {odd.text[:40]!r} in row {first + odd.row}{hint}"

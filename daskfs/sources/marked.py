@@ -49,7 +49,7 @@ class Marked(WholeColumns):
         block = self.whole.read_rows(start, stop)
         if not self._numbers:
             return block
-        block = block.astype(self.info.dtype)
+        block = block.astype(self.info.dtype, copy=False)  # sources return arrays of their own
         values = block.data if is_sparse(block) else block
         for number in self._numbers:
             values[values == number] = np.nan
@@ -64,7 +64,7 @@ class Marked(WholeColumns):
         return self._marked(self.whole.labels_column())
 
     def sample_column(self, name: str) -> StoredColumn | None:
-        """Return a per-sample column likewise."""
+        """Return a per-sample column, None where its values are marked; None if there is none."""
         return self._marked(self.whole.sample_column(name))
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.cells import Numerals
+from daskfs.sources.cells import DECIMAL_POINT
 from daskfs.sources.checks import block_dtype, first_line, not_numbers
 from daskfs.sources.columns import plain, plain_type
 from daskfs.storage import ObjectPath, StoragePath
@@ -77,7 +77,7 @@ class ParquetTable:
     """
 
     kind = "parquet"
-    numerals = Numerals()
+    numerals = DECIMAL_POINT
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path

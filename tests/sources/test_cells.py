@@ -68,7 +68,7 @@ def test_columns_of_parted_numbers_are_no_text(tmp_path: Path, form: str) -> Non
     cells = [(f'"{form}"', str(i)) for i in range(60)]
     path = table(tmp_path, ";", cells)
     outcome = daskfs("rank", path, "--labels", "lab", "--output", tmp_path / "run", "-q")
-    refused(outcome, 3, "'v' has text", "write numbers without")
+    refused(outcome, 3, "'v' has text", "remove separators of thousands")
 
 
 @pytest.mark.parametrize("decimal", [".", ","])
@@ -107,12 +107,16 @@ def test_columns_of_numbers_are_not_left_out_for_a_few_cells(tmp_path: Path, odd
     outcome = daskfs("rank", path, "--labels", "lab", "--output", tmp_path / "run", "-q")
     refused(outcome, 3, f"column 'v' has text in 1 of 60 cells of rows 0:60, such as {odd!r} in row {place}")
     assert f"data.missing_values to [{odd!r}]" in outcome.err
+    (tmp_path / "two").mkdir()
+    both = table(tmp_path / "two", ",", [(first, first) for first, _ in cells])
+    outcome = daskfs("rank", both, "--labels", "lab", "--output", tmp_path / "run", "-q")
+    refused(outcome, 3, "2 columns hold cells that are no numbers", f"data.missing_values to [{odd!r}]")
     columns = {column["name"]: column for column in daskfs("inspect", path, "--json").json["columns"]}
     assert (columns["v"]["type"], columns["w"]["type"]) == ("mixed", "integer")
     assert f"{odd!r} in row {place}" in columns["v"]["looks_like"]
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\t", "NA", " NaN "])
+@pytest.mark.parametrize("blank", ["", " ", "\t", "NA", " NA ", " NaN "])
 def test_white_space_is_missing(tmp_path: Path, blank: str) -> None:
     cells = [(blank if i in (3, 17) else str(v), str(i)) for i, v in enumerate(V)]
     path = table(tmp_path, ";", cells)
