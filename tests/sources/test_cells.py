@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,18 @@ def table(folder: Path, delimiter: str, cells: Sequence[tuple[str, ...]]) -> str
     return str(path)
 
 
-@pytest.mark.parametrize("beside", BESIDE)
-@pytest.mark.parametrize("sign", THOUSANDS)
-@pytest.mark.parametrize("delimiter", DELIMITERS)
+def is_open(delimiter: str, sign: str, beside: str) -> bool:
+    """Return whether a table can be written so, and its other cells do not settle that the sign is of decimals."""
+    is_cut = delimiter == "comma" and (sign == "comma" or beside == "commas")
+    return not is_cut and (sign.split()[-1], beside) not in (("comma", "commas"), ("point", "points"))
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "sign", "beside"), [one for one in itertools.product(DELIMITERS, THOUSANDS, BESIDE) if is_open(*one)]
+)
 def test_signs_between_thousands_are_never_decimal_signs(
     tmp_path: Path, delimiter: str, sign: str, beside: str
 ) -> None:
-    """Unless cells beside them settle that the sign is of decimals."""
-    parts = delimiter == "comma" and (sign == "comma" or beside == "commas")
-    if parts or (sign.endswith("comma") and beside == "commas") or (sign == "point" and beside == "points"):
-        return
     cells = [(THOUSANDS[sign](int(v)), BESIDE[beside](i)) for i, v in enumerate(V)]
     path = table(tmp_path, DELIMITERS[delimiter], cells)
     with pytest.raises(InputError, match=r"column 'v' has text in .*set data\.decimal"):
