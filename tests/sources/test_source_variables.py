@@ -185,7 +185,9 @@ def test_values_that_attributes_call_missing(form: str, dtype: str, tmp_path: Pa
 @pytest.mark.parametrize("own", [None, 5])
 def test_default_fill_values_of_the_netcdf_library(dtype: str, own: int | None, tmp_path: Path) -> None:
     """They mark missing values where the library filled what was not written: not in bytes, nor beside _FillValue."""
-    legacy, default = pytest.importorskip("h5netcdf.legacyapi"), NETCDF_DEFAULTS[dtype[-2:]]
+    from h5netcdf import legacyapi as legacy
+
+    default = NETCDF_DEFAULTS[dtype[-2:]]
     values = np.array([[1, 2], [3, default], [5, 6]], dtype)
     with legacy.Dataset(tmp_path / "X.nc", "w") as file:
         file.createDimension("row", 3)
