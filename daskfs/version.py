@@ -9,7 +9,7 @@ CHANGED_SINCE = {
         "evaluates inductively by default, beside baselines and by balanced accuracy, searches graphs approximately "
         "from smaller sizes on, and weights rows in z-scores"
     ),
-    "0.2.0": "draws other orders for RandomOrder, and writes 'labeled' for 'labelled' in keys and columns",
+    "0.2.0": "draws other orders for RandomOrder, writes 'labeled' for 'labelled', and centers columns more exactly",
 }
 """By earlier version, how its results differ from today's; its runs are read but not resumed."""
 

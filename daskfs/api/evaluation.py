@@ -372,7 +372,7 @@ def _checked(X: Any, names: Any) -> Any:
     from sklearn.utils import check_array
 
     found = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
-    check_finite(found, 0, None if names is None else tuple(str(name) for name in names), "X")
+    check_finite(found, 0, None if names is None else tuple(str(name) for name in names), "X", whole=True)
     return found
 
 

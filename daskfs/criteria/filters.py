@@ -64,12 +64,9 @@ def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str
 def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of n_c (mean_c - mean)**2 and of n_c var_c over classes with rows, each (width,), float64."""
     present = moments.counts > 0
-    counts, means = moments.counts[present, None], moments.means[present]
-    # means are measured from one class's mean, so that an offset of 1e8 costs no digit of the between-class scatter
-    shifted = means - means[0]
-    between = (counts * (shifted - (counts * shifted).sum(axis=0) / counts.sum()) ** 2).sum(axis=0)
-    within = moments.m2[present].sum(axis=0)
-    return np.where((means == means[0]).all(axis=0), 0.0, between), within
+    counts, shifts = moments.counts[present, None], moments.shifts[present]
+    between = (counts * (shifts - (counts * shifts).sum(axis=0) / counts.sum()) ** 2).sum(axis=0)
+    return between, moments.m2[present].sum(axis=0)
 
 
 def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
@@ -171,7 +168,7 @@ def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
     present = moments.counts > 0
     counts = moments.counts[:, None].astype(np.float64)
     total = counts.sum()
-    shifted = np.where(present[:, None], moments.means - moments.means[present][0], 0.0)
+    shifted = np.where(present[:, None], moments.shifts, 0.0)
     deviation = shifted - (counts * shifted).sum(axis=0) / total
     scatter = moments.m2[present].sum(axis=0) + (counts * deviation**2).sum(axis=0)
     constant = (moments.m2[present] == 0).all(axis=0) & (shifted[present] == 0).all(axis=0)

@@ -17,13 +17,13 @@ from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import Passes
 from daskfs.kernels.panel.numpy import EdgeSums, no_edge_sums
-from daskfs.kernels.statistics.moments import CenteredSums, Moments, RowValues, row_blocks, weighted_deviation
+from daskfs.kernels.statistics.moments import CenteredSums, Moments, RowValues, centered, row_blocks, weighted_deviation
 from daskfs.store import layout
 from daskfs.store.context import Context
 
 Panels = Sequence[np.ndarray]
 Spread = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Means, sums of squared deviations, and a mask of means too far from the center of the deviations."""
+"""Means in two parts, sums of squared deviations, and a mask of means too far from the center of the deviations."""
 
 
 def graph_forms(
@@ -147,7 +147,7 @@ def _spread(total: CenteredSums, moments: Moments) -> Spread:
 
 def _row(spread: Spread, number: int) -> Spread:
     mean, squares, far = spread
-    return mean[number], squares[number], far[number]
+    return mean[:, number], squares[number], far[number]
 
 
 def _form(
@@ -163,11 +163,10 @@ def _form(
     """Return one form, reading degrees, (n_samples,), again if a row has none, or a mean is far from that of all."""
     mean, denominator, far = spread
     if not n_connected:  # no edge counts: all pairs have closed forms
-        nothing = np.zeros_like(mean)
-        return GraphForms(numerator, nothing, nothing, np.ones(mean.shape, bool), 0.0)
+        return GraphForms(numerator, np.zeros_like(denominator), np.zeros_like(mean), np.ones(far.shape, bool), 0.0)
     if far.any():
         mean, denominator = mean.copy(), denominator.copy()
-        mean[far], denominator[far] = weighted_deviation(panel, degrees, passes, np.flatnonzero(far))
+        mean[:, far], denominator[far] = weighted_deviation(panel, degrees, passes, np.flatnonzero(far))
     is_whole = n_connected == len(panel)
     is_constant = moments.is_constant if is_whole else _constant_where(panel, degrees, passes)
     return GraphForms(numerator, denominator, mean, is_constant, volume)
@@ -206,16 +205,15 @@ def _observed_form(
         total.add(_loop_sums(panel, center, np.broadcast_to(loops, len(panel)), passes))
     numerator, weight, sums, squares = total.sums[:, 0]
     volume, is_constant = 2 * weight, total.low[0] >= total.high[0]  # without edges: inf and -inf
-    correction = np.divide(sums, volume, out=np.zeros_like(sums), where=volume > 0)
-    moved = volume * correction**2
-    mean, denominator = center + correction, np.where(is_constant, 0.0, np.maximum(squares - moved, 0.0))
-    far = np.flatnonzero((moved > squares / 2) & ~is_constant)
+    mean, denominator = centered(center, sums, squares, volume)
+    far = np.flatnonzero((denominator < squares / 2) & ~is_constant)
+    denominator[is_constant] = 0.0
     if far.size and not is_near:
-        own, near = np.ascontiguousarray(panel[:, far]), mean[far]
+        own, near = np.ascontiguousarray(panel[:, far]), mean[0, far]
         [[again]] = _edge_totals(context, [weighting], [own], [near], passes)
         assert isinstance(again, EdgeSums)
         form = _observed_form(context, weighting, loops, own, near, again, passes, is_near=True)
-        mean[far], denominator[far] = form.mean, form.denominator
+        mean[:, far], denominator[far] = form.mean, form.denominator
     return GraphForms(numerator, denominator, mean, is_constant, volume)
 
 

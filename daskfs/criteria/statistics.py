@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskfs.errors import InputError
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel.backend import PLAIN, Passes
@@ -28,14 +29,16 @@ from daskfs.kernels.statistics.moments import (
 )
 from daskfs.kernels.statistics.mutual_information import cut_point
 from daskfs.kernels.statistics.permutation import RatioInvariants, Tails, column_tails
+from daskfs.store.value_checks import MAX_MAGNITUDE
 
 
 @dataclass(frozen=True)
 class GraphForms:
-    """Quadratic forms of a graph: f'Lf and f~'D f~, and the mean by degrees, f'D1 / 1'D1, each (width,), float64.
+    """Quadratic forms of a graph: f'Lf and f~'D f~, each (width,), and the mean by degrees, f'D1 / 1'D1, float64.
 
-    `is_constant`, shape (width,), bool, marks columns whose score is NaN. `volume` is the sum of the degrees, 1'D1; of
-    shape (width,) where each column has its own graph, of the rows that have a value.
+    `mean`, shape (2, width), is rounded and what that leaves out. `is_constant`, shape (width,), bool, marks columns
+    whose score is NaN. `volume` is the sum of the degrees, 1'D1; of shape (width,) where each column has its own graph,
+    of the rows that have a value.
     """
 
     numerator: np.ndarray
@@ -48,18 +51,18 @@ class GraphForms:
         """Return the forms of the columns with the given indices, int64."""
         volume = self.volume[columns] if isinstance(self.volume, np.ndarray) else self.volume
         rest = (self.numerator, self.denominator, self.mean, self.is_constant)
-        numerator, denominator, mean, is_constant = (values[columns] for values in rest)
+        numerator, denominator, mean, is_constant = (values[..., columns] for values in rest)
         return GraphForms(numerator, denominator, mean, is_constant, volume)
 
     def among(self, width: int, columns: np.ndarray) -> GraphForms:
         """Return the forms of a panel of `width` columns, of which these are at some indices, int64; NaN elsewhere."""
-        found, is_constant = np.full((3, width), np.nan), np.ones(width, bool)
-        found[:, columns] = self.numerator, self.denominator, self.mean
+        found, is_constant = np.full((4, width), np.nan), np.ones(width, bool)
+        found[:, columns] = self.numerator, self.denominator, *self.mean
         is_constant[columns] = self.is_constant
-        return GraphForms(found[0], found[1], found[2], is_constant, self.volume)
+        return GraphForms(found[0], found[1], found[2:], is_constant, self.volume)
 
 
-NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty(0), np.empty(0, bool), 0.0)
+NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty((2, 0)), np.empty(0, bool), 0.0)
 """Forms of no column."""
 
 
@@ -219,6 +222,10 @@ def panel_statistic(
     if isinstance(need, NeedDistributions):
         return distribution_statistics([need], F, labels, weights)[need]
     target = np.asarray(labels.values, np.float64)
+    low, high = np.nanmin(target), np.nanmax(target)
+    if max(-low, high) > MAX_MAGNITUDE or 0 < high - low < 1 / MAX_MAGNITUDE:
+        msg = f"targets from {low:g} to {high:g} have squares that float64 does not hold: rescale them."
+        raise InputError(msg)
     if (is_labeled := labels.is_labeled).all():
         return target_moments(F, target, weights, passes)
     known = np.flatnonzero(is_labeled)

@@ -183,7 +183,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         if columns is not None:
             self._name_features(columns)
         names = getattr(self, "feature_names_in_", None)
-        check_finite(X, 0, None if names is None else tuple(names), "X")
+        check_finite(X, 0, None if names is None else tuple(names), "X", whole=True)
         return X
 
     def _labels(self, y: Any, n_samples: int | None) -> Labels | None:
@@ -368,7 +368,7 @@ def stored_representation(context: Context, use_rep: Any) -> Representation:
         msg = "use_rep is sparse, and rows are compared in a few dense columns: pass principal components."
         raise InputError(msg)
     values = check_array(unmasked(use_rep), dtype="numeric", ensure_all_finite=False, input_name="use_rep")
-    check_finite(values, 0, None, "use_rep")
+    check_finite(values, 0, None, "use_rep", whole=True)
     found, shape = representation_of(values, "use_rep"), context.tiles.shape
     check_size(found, shape.n_samples)
     put_representation(context.store, shape, values)

@@ -200,7 +200,7 @@ def _imputed(known: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _scale_of(X: np.ndarray) -> ColumnScale:
     """Return means and deviations of columns; constant columns have deviation 0 and standardize to 0."""
     moments = column_moments(X)
-    return ColumnScale(moments.mean, np.where(moments.is_constant, 0.0, np.sqrt(moments.variance)))
+    return ColumnScale(moments.mean, np.sqrt(moments.variance), np.asarray(moments.rest))
 
 
 def _standardized(X: np.ndarray, scale: ColumnScale) -> np.ndarray:

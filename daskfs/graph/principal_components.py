@@ -210,7 +210,8 @@ def _all_rows(context: Context, found: Decomposition) -> np.ndarray:
     Z = np.empty((shape.n_samples, shape.n_features))
     for part, values, weights in _blocks(context, found.scaling, slice(0, shape.n_samples), _rows_at_once(shape)):
         Z[part] = _dense(values)
-        Z[part] -= mean
+        Z[part] -= mean[0]
+        Z[part] -= mean[1]
         Z[part] *= factor if weights is None else factor * np.sqrt(weights)
     return Z
 
@@ -251,7 +252,7 @@ def _passing_cost(shape: Shape, found: Decomposition) -> Cost:
     return (
         *reading_cost(shape, min(parts.per_part * parts.height, shape.n_samples), height),
         Array("products of a block of rows", (3, height, found.width)),
-        Array("means and factors of columns", (4, shape.n_features)),
+        Array("means and factors of columns", (6, shape.n_features)),
     )
 
 

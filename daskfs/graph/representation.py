@@ -129,7 +129,8 @@ def copy_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> Non
             check_names(context.tiles, source, where)
         values = source.read_rows(rows.start, rows.stop)
         assert not is_sparse(values)
-        check_finite(values, rows.start, source.info.feature_names, where)
+        is_whole = len(values) == shape.n_samples
+        check_finite(values, rows.start, source.info.feature_names, where, whole=is_whole)
     put_own_rows(context.store, str(spec.own_rows), shape, rows.start, values)
 
 

@@ -24,6 +24,7 @@ from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.shards import Piece, ShardWriter, read_columns, stored_pieces
 from daskfs.store.store import Store
+from daskfs.store.value_checks import MAX_MAGNITUDE
 
 TARGET_UNITS = 8
 """Maximum number of units, each of which reads all labels, unless they would sort more than `RANGE_ROWS`."""
@@ -173,7 +174,7 @@ def check_targets(n_labeled: int, n_samples: int, low: float, high: float, scale
     if low == high:
         msg = f"neighbors by target need targets that differ, and all {n_labeled} labeled rows have {low:g}."
         raise InputError(msg)
-    if not 0 < scale < np.inf:
+    if not 1 / MAX_MAGNITUDE <= scale <= MAX_MAGNITUDE:
         msg = (
             f"targets from {low:g} to {high:g} have no standard deviation in float64: rescale them, or leave them as "
             "they are with standardize_y false."

@@ -211,14 +211,15 @@ def row_statistics(scaling: Scaling | None) -> int:
 
 @dataclass(frozen=True)
 class ColumnScale:
-    """Mean and population standard deviation of each column, shape (n_features,), float64."""
+    """Mean, what its rounding leaves out, and population standard deviation of columns, (n_features,), float64."""
 
     mean: np.ndarray
     std: np.ndarray
+    rest: np.ndarray
 
     def part(self, columns: slice | np.ndarray) -> ColumnScale:
         """Return the scale of some columns."""
-        return ColumnScale(self.mean[columns], self.std[columns])
+        return ColumnScale(self.mean[columns], self.std[columns], self.rest[columns])
 
 
 @dataclass(frozen=True)
@@ -380,7 +381,8 @@ def _standardized(X: np.ndarray | sp.csr_matrix, columns: ColumnScale, *, in_pla
     if is_sparse(X):
         return _with_data(X, X.data * inverse[X.indices])
     if not in_place:
-        return (X.astype(np.float64) - columns.mean) * inverse
+        return (X.astype(np.float64) - columns.mean - columns.rest) * inverse
     X -= columns.mean
+    X -= columns.rest
     X *= inverse
     return X

@@ -72,7 +72,7 @@ def memory_context(
         known = observe(X)
         fill = np.stack([known.values(X.shape[0], X.dtype), known.missing])
         facts["missing"] = {"policy": missing, "total": int(known.missing.sum())}
-    check_finite(X, 0, None, "X", may_miss=fill is not None)
+    check_finite(X, 0, None, "X", may_miss=fill is not None, whole=True)
     n_samples, n_features = X.shape
     sparse = is_sparse(X)
     nnz, rows = (int(X.nnz), n_samples) if is_sparse(X) else (None, min(n_samples, BAND_ROWS))
@@ -98,7 +98,7 @@ class _LazyMoments(Store):
         """Return an array; compute moments, norms or sums at the first call."""
         if name == layout.COLUMNS and name not in self._memory:
             m = tree_moments(self._X)
-            self.put_array(name, np.stack([m.mean, m.variance, *m.extremes, np.full_like(m.mean, np.nan)]))
+            self.put_array(name, np.stack([m.mean, m.variance, *m.extremes, np.full_like(m.mean, np.nan), m.rest]))
         elif name == layout.ROW_NORMS and name not in self._memory:
             self.put_array(name, row_norms(self._X))
         elif name == layout.ROW_SUMS and name not in self._memory:

@@ -25,6 +25,8 @@ MOST_GROUPS, MOST_BATCHES = 2**24, 2**20
 """Most groups and batches, whose values are held in memory."""
 MOST_TIMES = 2**22
 """Most distinct times that are counted."""
+MAX_TOTAL = 1e20
+"""Largest sum of weights; the smallest is its inverse."""
 
 
 class Column(ABC):
@@ -82,7 +84,7 @@ def whole(kind: type[Column], values: Any, n_samples: int, origin: str, what: st
 class Weights(Column):
     """Number of rows that each row counts for: numbers, or text that spells them, finite and from 0 up.
 
-    They are float64. Not all are 0, and the square of their sum does not overflow.
+    They are float64. Not all are 0, and their sum times a square of values neither overflows nor underflows.
     """
 
     def checked(self) -> Iterator[np.ndarray]:
@@ -113,8 +115,9 @@ class Weights(Column):
         if not self._n_counted:
             msg = f"{self._origin} gives every row a weight of zero: no row is left to count."
             raise InputError(msg)
-        if not np.isfinite(self._total * self._total):
-            msg = f"{self._origin} has weights up to {self._ends[1]:.3g}, whose products overflow: divide them all."
+        if not 1 / MAX_TOTAL <= self._total <= MAX_TOTAL:
+            what = "overflow: divide" if self._total > 1 else "underflow: multiply"
+            msg = f"{self._origin} has weights up to {self._ends[1]:.3g}, whose products {what} them all."
             raise InputError(msg)
 
     def described(self) -> dict[str, Any]:

@@ -65,20 +65,20 @@ SAMPLE_COLUMN = "sample_{}"  # (n_samples,)
 ROW_NAMES = "row_names"  # (n_samples, width), uint8: row names in UTF-8, padded with zeros
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 ROW_SUMS = "row_sums"  # (n_samples,), float64: sum of each row
-PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
+PARTIALS = "partials"  # (n_bands, 7, n_features), float64: moments of each band, rows of PARTIAL_ROWS
 OBSERVED = "observed"  # (n_bands, 4, n_features), float64: observed values of each band, rows of OBSERVED_ROWS;
 # only if values may be missing
 FILL = "fill"  # (2, n_features), float64: fill values of missing values, and their number; likewise
 HASHES = "hashes"  # (n_bands, 2, n_features), uint64: terms of each band in the hashes of the columns
 FIRST_EQUAL = "first_equal"  # (n_features,), int64: first feature with the same values; a constant one maps to itself
 SAMPLE = "sample/{}/{}"  # the sampled rows of one band: values, or the data, indices and indptr of CSR rows
-COLUMNS = "columns"  # (5, n_features), float64: moments over all rows, rows of COLUMN_ROWS
+COLUMNS = "columns"  # (6, n_features), float64: moments over all rows, rows of COLUMN_ROWS
 
 # A {} is a scaling of several steps.
 TRANSFORM_NORMS = "transforms/{}/norms"  # (n_samples,), float64: norm of each row after the steps before "unit"
-TRANSFORM_PARTIALS = "transforms/{}/partials"  # (n_bands, 5, n_features), float64: moments of each band after the steps
+TRANSFORM_PARTIALS = "transforms/{}/partials"  # (n_bands, 6, n_features), float64: moments of each band after the steps
 # before "zscore", rows of TRANSFORM_ROWS
-TRANSFORM_COLUMNS = "transforms/{}/columns"  # (2, n_features), float64: mean and variance of all rows after these steps
+TRANSFORM_COLUMNS = "transforms/{}/columns"  # (3, n_features), float64: mean, variance and rest of all rows, likewise
 
 # The first {} is a scaling that ends with "pca".
 PCA_SUMS = "pca/{}/sums/{}/{}"  # (n_features, width), float64: products of one stretch of rows in one pass
@@ -214,10 +214,10 @@ RUN_NAMES = (
 """All names that a run writes to its directory; the manifest is last, so that a half-deleted run is still recognized.
 """
 
-PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero")
+PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero", "rest")
 OBSERVED_ROWS = ("missing", "total", "minimum", "maximum")
-TRANSFORM_ROWS = ("count", "mean", "m2", "minimum", "maximum")
-COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero")
+TRANSFORM_ROWS = ("count", "mean", "m2", "minimum", "maximum", "rest")
+COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero", "rest")  # daskfs 0.2 wrote no rest
 
 GRAPH_SUMMARY = "edges/{}-{}/summary.json"
 EDGE_MEDIAN = "edges/{}-{}/median.json"

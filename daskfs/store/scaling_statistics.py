@@ -31,6 +31,9 @@ from daskfs.kernels.scaling import (
 from daskfs.store import layout
 from daskfs.store.store import Store
 
+TOTALS = (1e-60, 1e60)
+"""Total variances of rows whose principal components are found."""
+
 
 class Rows(Protocol):
     """Interface of tiles for scalings; see :class:`daskfs.store.tiles.Tiles`."""
@@ -89,28 +92,34 @@ class Scales:
             return None
         if steps.first is None and not self.is_weighted:
             moments = self._tiles.column_moments()
-            mean, variance = moments["mean"], moments["variance"]
+            mean, variance, rest = (moments[name] for name in ("mean", "variance", "rest"))
         else:
-            mean, variance = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
-        return ColumnScale(mean, np.sqrt(variance))
+            mean, variance, rest = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
+        return ColumnScale(mean, np.sqrt(variance), rest)
 
     def of_components(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray, float]:
         """Return means, factors and the total variance of columns for a scaling that ends with "pca".
 
-        Means are of the values after the steps before "zscore", factors those of "zscore" (1 without that step), shape
-        (n_features,) each, float64. The total is the sum of the variances of the columns so scaled.
+        Means are of the values after the steps before "zscore", in two parts, shape (2, n_features), factors those of
+        "zscore" (1 without that step), shape (n_features,), float64. The total is the sum of the variances of the
+        columns so scaled.
         """
         chain = chain_of(scaling)
         if ends_with(chain, "zscore"):
             columns = self.of_columns(str(chain))
             assert columns is not None
-            return columns.mean, inverse_or_zero(columns.std), float(np.count_nonzero(columns.std))
+            means = np.stack([columns.mean, columns.rest])
+            return means, inverse_or_zero(columns.std), float(np.count_nonzero(columns.std))
         if chain is None and not self.is_weighted:
             moments = self._tiles.column_moments()
-            mean, variance = moments["mean"], moments["variance"]
+            mean, variance, rest = (moments[name] for name in ("mean", "variance", "rest"))
         else:
-            mean, variance = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
-        return mean, np.ones_like(mean), float(variance.sum())
+            mean, variance, rest = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
+        total = float(variance.sum())
+        if total and not TOTALS[0] < total < TOTALS[1]:
+            msg = f"rows of variance {total:.3g} have no principal components in float32. Rescale the data: zscore+pca."
+            raise InputError(msg)
+        return np.stack([mean, rest]), np.ones_like(mean), total
 
     @cached_property
     def is_weighted(self) -> bool:

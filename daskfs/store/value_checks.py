@@ -1,4 +1,4 @@
-"""Checks of input values: finite, with finite squares, and no NaN unless missing values are allowed.
+"""Checks of input values: finite, with squares that float64 holds, and no NaN unless missing values are allowed.
 
 A source is refused at the first band with bad values, and the message counts those of that band: on a terabyte of the
 wrong file this saves hours. ``daskfs inspect`` counts them over all rows in one pass.
@@ -6,12 +6,15 @@ wrong file this saves hours. ``daskfs inspect`` counts them over all rows in one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
 
-MAX_MAGNITUDE = 1e150
+MAX_MAGNITUDE = 1e140
+"""Values up to it, and differences down to its inverse, have squares that float64 holds, also times a weight."""
 LISTED = 20
 """Maximum number of columns listed with their counts."""
 
@@ -24,8 +27,9 @@ def check_finite(
     *,
     may_miss: bool = False,
     remedy: str = "",
+    whole: bool = False,
 ) -> None:
-    """Check that every value and its square are finite.
+    """Check that every value and its square are finite, and that those of `whole` columns do not underflow.
 
     Parameters
     ----------
@@ -46,7 +50,7 @@ def check_finite(
     ------
     InputError
         Naming the first column with a NaN or infinite value, its first row, and the count of each column; or where a
-        magnitude exceeds `MAX_MAGNITUDE`.
+        magnitude exceeds `MAX_MAGNITUDE`; or as :func:`check_spread` does.
     """
     values = block.data if is_sparse(block) else block
     if values.dtype.kind != "f" or values.size == 0:
@@ -54,6 +58,10 @@ def check_finite(
     reduce_low, reduce_high = (np.fmin.reduce, np.fmax.reduce) if may_miss else (np.min, np.max)
     largest = max(float(reduce_high(values, axis=None)), -float(reduce_low(values, axis=None)))  # else NaN if any is
     if largest <= MAX_MAGNITUDE or (may_miss and np.isnan(largest)):
+        if whole and is_sparse(block):
+            check_spread(block.nanmin(axis=0).toarray()[0], block.nanmax(axis=0).toarray()[0], origin, names)
+        elif whole and values.dtype.itemsize > np.dtype(np.float32).itemsize:  # which holds nothing as small
+            check_spread(np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0), origin, names)
         return
     rows = f"rows {first_row}:{first_row + block.shape[0]}"
     is_bad = np.isinf if may_miss else _is_not_finite
@@ -85,9 +93,24 @@ def check_finite(
     raise InputError(msg)
 
 
+def check_spread(low: np.ndarray, high: np.ndarray, origin: str, names: Sequence[str] | None = None) -> None:
+    """Raise :class:`InputError` for columns whose smallest and largest values differ, but by too little to be squared.
+
+    `low` and `high` have shape (width,).
+    """
+    spread = np.subtract(high, low, dtype=np.float64)
+    small = np.flatnonzero((spread > 0) & (spread < 1 / MAX_MAGNITUDE))
+    if small.size:
+        msg = (
+            f"{_called(int(small[0]), names)} of {origin} has values that differ by {spread[small[0]]:.3g} at most; "
+            f"below {1 / MAX_MAGNITUDE:g} squares underflow. Rescale the data, or leave the column out."
+        )
+        raise InputError(msg)
+
+
 def _is_not_finite(values: np.ndarray) -> np.ndarray:
     return ~np.isfinite(values)
 
 
-def _called(column: int, names: tuple[str, ...] | None) -> str:
+def _called(column: int, names: Sequence[str] | None) -> str:
     return f"column {column}" + (f" ('{names[column]}')" if names is not None else "")

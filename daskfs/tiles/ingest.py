@@ -36,7 +36,7 @@ from daskfs.store.row_names import STRETCH_BYTES, put_row_names
 from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import Shape, TileInfo, Tiles, sparse_chunk, write_sample
-from daskfs.store.value_checks import LISTED, check_finite
+from daskfs.store.value_checks import LISTED, check_finite, check_spread
 from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, moments_cost, tile_cost
 
 SUMS_AT_ONCE = 2**20
@@ -162,6 +162,7 @@ def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
         moments.minimum,
         moments.maximum,
         nonzero,
+        moments.rest,
     ]
     store.open(layout.PARTIALS)[index : index + 1] = np.stack(rows).astype(np.float64)[None]
     store.open(layout.HASHES)[index : index + 1] = column_hashes(block, band.start)[None]
@@ -221,14 +222,16 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     store, shape = context.store, Shape(**parameters["shape"])
     labels = store.need_json(layout.LABELS_JSON)
     moments, nonzero = _merged(store, shape)
-    table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero])
+    origin, names = parameters["source"]["source"], store.read_json(layout.FEATURE_NAMES, list)
+    check_spread(*moments.extremes, origin, names)
+    table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero, moments.rest])
     store.put_array(layout.COLUMNS, table)
     first = _first_equal(store, shape, moments.is_constant)
     store.put_array(layout.FIRST_EQUAL, first)
     info = TileInfo(
         shape=shape,
         fingerprint=parameters["fingerprint"],
-        source=parameters["source"]["source"],
+        source=origin,
         x_path=parameters["x_path"],
         task=labels["task"],
         classes=tuple(labels["classes"]),
@@ -295,8 +298,8 @@ def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
     def parts() -> Iterator[Moments]:
         for index in range(shape.n_bands):
             part = dict(zip(layout.PARTIAL_ROWS, partials[index : index + 1][0], strict=True))
-            np.add(nonzero, part["nonzero"], out=nonzero)
-            yield Moments(common_count(part["count"]), part["mean"], part["m2"], part["minimum"], part["maximum"])
+            np.add(nonzero, part.pop("nonzero"), out=nonzero)
+            yield Moments(**{**part, "count": common_count(part["count"])})
 
     return merge_tree(parts()), nonzero
 

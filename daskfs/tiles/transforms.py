@@ -120,7 +120,8 @@ def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int)
             partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
             bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
             found = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
-            store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), np.stack([found.mean, found.variance]))
+            table = np.stack([found.mean, found.variance, found.rest])
+            store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), table)
 
 
 def transform_cost(shape: Shape) -> Cost:
@@ -193,7 +194,7 @@ def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
                 parameters,
                 TRANSFORM_COLUMNS_STAGE.cost(shape.n_features),
                 bytes_read=moments,
-                bytes_written=2 * WORD * shape.n_features * n_moments,  # means and variances
+                bytes_written=3 * WORD * shape.n_features * n_moments,  # means in two parts, and variances
             )
         )
     return stages

@@ -73,9 +73,17 @@ def test_weights_count_as_rows_do() -> None:
 
 def test_values_at_the_mean_but_for_rounding_lie_above_the_cut() -> None:
     values = np.array([0.1, 0.2, 0.3, -0.6, 0.0])
-    mean, deviation = np.array([np.mean(values)]), np.array([np.std(values)])
-    assert mean[0] != 0.0
+    mean, deviation = np.array([[np.mean(values)], [0.0]]), np.array([np.std(values)])
+    assert mean[0, 0] != 0.0
     assert (values >= cut_point(mean, deviation)).tolist() == [True, True, True, False, True]
-    offset = np.array([1e8])
-    assert (values + 1e8 >= cut_point(offset + 1.4e-8, deviation)).tolist() == [True, True, True, False, True]
-    assert not (values - 1e-9 >= cut_point(np.zeros(1), deviation))[4]
+    above = np.nextafter(1e8, np.inf)
+    mean = np.array([[above], [1e8 - above]])
+    assert (values + 1e8 >= cut_point(mean, deviation)).tolist() == [True, True, True, False, True]
+    assert not (values - 1e-9 >= cut_point(np.zeros((2, 1)), deviation))[4]
+
+
+def test_a_cut_between_two_adjacent_numbers_divides_them() -> None:
+    values = np.array([0.3, np.nextafter(0.3, 1.0)])
+    for rest in (0.1, 0.5, 0.9):
+        for mean in ([[values[0]], [rest * 2.0**-54]], [[values[1]], [(rest - 1) * 2.0**-54]]):
+            assert (values >= cut_point(np.array(mean), np.array([2.0**-55]))).tolist() == [False, True]

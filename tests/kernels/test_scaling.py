@@ -31,7 +31,7 @@ def sparse_values(n: int = 80, d: int = 9) -> FloatArray:
 
 def scale_of(X: FloatArray) -> ColumnScale:
     moments = column_moments(X)
-    return ColumnScale(moments.mean, np.sqrt(moments.variance))
+    return ColumnScale(moments.mean, np.sqrt(moments.variance), np.asarray(moments.rest))
 
 
 class TestRowNorms:
@@ -142,5 +142,5 @@ def test_inverse_of_zero_is_zero() -> None:
 
 
 def test_part_of_a_scale() -> None:
-    part = ColumnScale(np.arange(5.0), np.arange(5.0) + 10).part(slice(1, 3))
-    np.testing.assert_array_equal([part.mean, part.std], [[1, 2], [11, 12]])
+    part = ColumnScale(np.arange(5.0), np.arange(5.0) + 10, np.arange(5.0) + 20).part(slice(1, 3))
+    np.testing.assert_array_equal([part.mean, part.std, part.rest], [[1, 2], [11, 12], [21, 22]])

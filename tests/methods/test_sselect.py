@@ -151,7 +151,7 @@ class TestSigns:
     def test_weights_count_as_rows_do(self) -> None:
         X, y = mixture()
         times = np.arange(120) % 3
-        forms = GraphForms(np.ones(11), np.ones(11), X.mean(axis=0), np.zeros(11, dtype=bool), 1.0)
+        forms = GraphForms(np.ones(11), np.ones(11), X.mean(axis=0) * [[1], [0]], np.zeros(11, dtype=bool), 1.0)
         labels = Labels("classification", y.astype(np.int32), ("a", "b", "c"))
         repeated = Labels("classification", np.repeat(labels.values, times), labels.classes)
         found = sign_table(X, forms, labels, times.astype(np.float64))
@@ -162,7 +162,7 @@ class TestSigns:
     def test_many_labeled_rows_are_counted_in_blocks(self) -> None:
         rng = np.random.default_rng(0)
         X, codes = rng.normal(size=(20_000, 2)), rng.integers(-1, 3, 20_000).astype(np.int32)
-        forms = GraphForms(np.ones(2), np.ones(2), np.zeros(2), np.zeros(2, dtype=bool), 1.0)
+        forms = GraphForms(np.ones(2), np.ones(2), np.zeros((2, 2)), np.zeros(2, dtype=bool), 1.0)
         found = sign_table(X, forms, Labels("classification", codes, ("a", "b", "c")))
         np.testing.assert_array_equal(found.upper, class_table(codes, 3, X >= 0))
 

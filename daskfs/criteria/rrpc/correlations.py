@@ -8,6 +8,7 @@ at most 100,000 rows, drawn evenly over all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
             for label in list(sums):
                 found = sums.pop(label).result()
                 name = (parameters["purpose"], label, stretch)
-                chunks = comoment_rows(found.mean.size), found.mean.size
+                chunks = comoment_rows(len(found.matrix)), len(found.matrix)
                 store.put_array(layout.COMOMENTS.format(*name), found.matrix, chunks)
                 store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(found.mean, found.total))
 
@@ -93,10 +94,9 @@ def stored_comoments(context: Context, purpose: str, label: str) -> Comoments:
     for stretch in range(-(-n_samples // stretch_rows(n_samples))):
         means = store.open(layout.COMOMENT_MEANS.format(purpose, label, stretch))[...]
         matrix = store.open(layout.COMOMENTS.format(purpose, label, stretch))[...]
-        if merged is None:  # copied, as it is added to and may belong to the store
-            merged = Comoments(float(means[-1]), means[:-1], matrix.copy())
-        else:
-            merged = merge_comoments(merged, Comoments(float(means[-1]), means[:-1], matrix))
+        own = Comoments(float(means[-1]), means[:-1].reshape(2, -1), matrix)
+        # copied, as it is added to and may belong to the store
+        merged = replace(own, matrix=matrix.copy()) if merged is None else merge_comoments(merged, own)
     assert merged is not None
     return merged
 

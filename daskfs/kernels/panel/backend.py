@@ -26,7 +26,7 @@ class Passes(Protocol):
         ...
 
     def power_sums(self, F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """Return the sums of the powers 2, 3, 4 and 6 of ``(F - center) * factor``, shape (4, width), float64."""
+        """Return the sums of powers 2, 3, 4 and 6 of ``(F - center[0] - center[1]) * factor``, (4, width), float64."""
         ...
 
     def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -83,9 +83,9 @@ def _power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray, sums: np.
     n_rows, width = F.shape
     for r in range(0, n_rows - n_rows % 4, 4):
         for j in range(width):
-            low, scale = center[j], factor[j]
-            x0, x1 = (np.float64(F[r, j]) - low) * scale, (np.float64(F[r + 1, j]) - low) * scale
-            x2, x3 = (np.float64(F[r + 2, j]) - low) * scale, (np.float64(F[r + 3, j]) - low) * scale
+            low, left, scale = center[0, j], center[1, j], factor[j]
+            x0, x1 = (np.float64(F[r, j]) - low - left) * scale, (np.float64(F[r + 1, j]) - low - left) * scale
+            x2, x3 = (np.float64(F[r + 2, j]) - low - left) * scale, (np.float64(F[r + 3, j]) - low - left) * scale
             y0, y1, y2, y3 = x0 * x0, x1 * x1, x2 * x2, x3 * x3
             z0, z1, z2, z3 = x0 * y0, x1 * y1, x2 * y2, x3 * y3
             sums[0, j] = sums[0, j] + y0 + y1 + y2 + y3
@@ -94,7 +94,7 @@ def _power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray, sums: np.
             sums[3, j] = sums[3, j] + z0 * z0 + z1 * z1 + z2 * z2 + z3 * z3
     for r in range(n_rows - n_rows % 4, n_rows):
         for j in range(width):
-            x = (np.float64(F[r, j]) - center[j]) * factor[j]
+            x = (np.float64(F[r, j]) - center[0, j] - center[1, j]) * factor[j]
             y = x * x
             z = x * y
             sums[0, j] += y

@@ -122,15 +122,16 @@ def power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndar
     F
         Rows of a panel, shape (n_rows, width), C order, any real dtype.
     center, factor
-        Shape (width,), float64.
+        Shape (2, width), in two parts, and (width,), float64.
 
     Returns
     -------
     numpy.ndarray
-        Sums of the powers 2, 3, 4 and 6 of ``(F - center) * factor``, shape (4, width), float64.
+        Sums of the powers 2, 3, 4 and 6 of ``(F - center[0] - center[1]) * factor``, shape (4, width), float64.
     """
     deviation = F.astype(np.float64)
-    deviation -= center
+    deviation -= center[0]
+    deviation -= center[1]
     deviation *= factor
     square = deviation * deviation
     np.multiply(deviation, square, out=deviation)

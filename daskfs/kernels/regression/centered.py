@@ -34,11 +34,12 @@ class CenteredRows:
     Parameters
     ----------
     mean, scale
-        Shape (n_features,), float64.
+        Shape (n_features,), float64; means may be in two parts, shape (2, n_features).
     """
 
     def __init__(self, mean: np.ndarray, scale: np.ndarray) -> None:
-        self._mean, self._scale = mean, scale
+        self._parts, self._scale = np.atleast_2d(mean), scale
+        self._mean = mean = self._parts[0]
         self._room = np.empty((0, mean.size))
         self._block: np.ndarray | sp.csr_matrix = self._room
         self._far = np.flatnonzero(np.abs(mean) * scale > FAR)
@@ -57,7 +58,8 @@ class CenteredRows:
         # in two steps: converting while subtracting takes 1.5 times as long
         self._block = self._room[: X.shape[0]]
         self._block[...] = X
-        self._block -= self._mean
+        for part in self._parts:
+            self._block -= part
 
     def taken(self, X: np.ndarray) -> np.ndarray:
         """Return Z of dense rows, shape (n_rows, n_features), float64; the next block overwrites it."""
@@ -71,10 +73,11 @@ class CenteredRows:
         """Center the columns far from 0 that store every value; few others are far from 0 relative to their spread."""
         counts = np.bincount(block.indices, minlength=self._mean.size)
         full = self._far[counts[self._far] == block.shape[0]]
-        taken = np.zeros_like(self._mean)
-        taken[full] = self._mean[full]
-        block.data -= taken[block.indices]
-        self._left = self._mean - taken
+        taken = np.zeros_like(self._parts)
+        taken[:, full] = self._parts[:, full]
+        for part in taken:
+            block.data -= part[block.indices]
+        self._left = self._mean - taken[0]
 
     def products(self, W: np.ndarray) -> Callable[[], np.ndarray]:
         """Return a function that computes Z W of the current block, shape (n_rows, n_columns), float64.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskfs.kernels.statistics.moments import column_sums, weighted_column_sums
+from daskfs.kernels.statistics.moments import column_sums, merge_means, weighted_column_sums
 
 PRODUCT_ROWS = 4096
 PRODUCT_COLUMNS = 128
@@ -31,8 +31,9 @@ def stretch_rows(n_samples: int) -> int:
 class Comoments:
     """Co-moments of some rows.
 
-    `total` is the number of rows or the sum of their weights; `mean` has shape (width,); `matrix`, shape (width,
-    width), float64, holds the sums of products of deviations from the mean, 0 for constant columns.
+    `total` is the number of rows or the sum of their weights; `mean`, shape (2, width), is rounded and what that
+    leaves out; `matrix`, shape (width, width), float64, holds the sums of products of deviations from the mean, 0 for
+    constant columns.
     """
 
     total: float
@@ -43,7 +44,7 @@ class Comoments:
 class ComomentSum:
     """Accumulator of the co-moments of rows that arrive in blocks.
 
-    Deviations are taken from the mean of the first 4096 rows, and the sums are corrected for its difference from the
+    Deviations are taken from the mean of the first 4096 rows, and the sums are centered for its difference from the
     mean of all rows: an offset of 1e8 costs no digits.
 
     Parameters
@@ -122,13 +123,13 @@ class ComomentSum:
         shift = np.zeros(self._width) if self._shift is None else self._flat(self._shift)
         total = self._total
         if total <= 0:
-            return Comoments(0.0, shift, self._matrix)
+            return Comoments(0.0, np.stack([shift, self._sum]), self._matrix)
         matrix = self._matrix
         for start in range(0, self._width, PRODUCT_COLUMNS):
             rows = slice(start, min(start + PRODUCT_COLUMNS, self._width))
             matrix[rows, start:] -= np.multiply.outer(self._sum[rows], self._sum[start:] / total)
         _mirror(matrix)
-        return Comoments(total, shift + self._sum / total, matrix)
+        return Comoments(total, np.stack([shift, self._sum / total]), matrix)
 
     def _flat(self, panels: np.ndarray) -> np.ndarray:
         parts = [panel.ravel()[: c.stop - c.start] for panel, c in zip(panels, self._panels, strict=True)]
@@ -152,12 +153,12 @@ def merge_comoments(a: Comoments, b: Comoments) -> Comoments:
         return a
     if a.total == 0:
         return b
-    delta = b.mean - a.mean
+    delta, mean = merge_means(a.mean, b.mean, b.total / total)
     a.matrix[...] += b.matrix
     for start in range(0, delta.size, PRODUCT_COLUMNS):
         rows = slice(start, start + PRODUCT_COLUMNS)
         a.matrix[rows] += np.multiply.outer(delta[rows] * (a.total * b.total / total), delta)
-    return Comoments(total, a.mean + delta * (b.total / total), a.matrix)
+    return Comoments(total, mean, a.matrix)
 
 
 def correlations(comoments: Comoments) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,7 +37,8 @@ class Moments:
 
     `count` is the number of rows, or the sum of their weights; if values are missing, that of the observed values of
     each column, shape (width,). `mean`, `m2` (sum of squared deviations from the mean), `minimum` and `maximum` have
-    shape (width,), float64; for a column without observed values they are 0, 0, inf and -inf.
+    shape (width,), float64; for a column without observed values they are 0, 0, inf and -inf. `rest`, shape (width,),
+    is what the rounding of `mean` leaves out: far from 0, the spread of a column may be less than that.
     """
 
     count: float | np.ndarray
@@ -45,6 +46,7 @@ class Moments:
     m2: np.ndarray
     minimum: np.ndarray
     maximum: np.ndarray
+    rest: float | np.ndarray = 0.0
 
     @property
     def variance(self) -> np.ndarray:
@@ -98,24 +100,41 @@ def column_moments(
             low, high = passes.extremes(block if counted.all() else block[counted])
             np.minimum(minimum, low, out=minimum)
             np.maximum(maximum, high, out=maximum)
-    if np.isnan(total).any():
-        return _observed_moments(F, weights, passes, rows)
-    mean = total / (count or 1)
+    is_observed = np.isnan(total).any()
+    if is_observed:
+        count, total, minimum, maximum = _observed_sums(F, weights, passes, rows)
+    mean = _inside(total / np.where(np.equal(count, 0), 1, count), minimum, maximum)
     residual, m2 = np.zeros(width), np.zeros(width)
     for own, block in _weighted_blocks(F, weights, rows):
-        sums, squares = passes.deviation_sums(block, mean, own)
+        values = np.where(np.isnan(block), mean, block) if is_observed else block  # the mean adds an exact 0
+        sums, squares = passes.deviation_sums(values, mean, own)
         residual += sums[0]
         m2 += squares[0]
-    correction = residual / (count or 1)
-    m2 = np.maximum(m2 - count * correction**2, 0.0)
-    return Moments(count, mean + correction, m2, minimum, maximum)
+    (mean, rest), m2 = centered(mean, residual, m2, count)
+    return Moments(count, mean, m2, minimum, maximum, rest)
 
 
-def _observed_moments(F: np.ndarray, weights: np.ndarray | None, passes: Passes, rows: np.ndarray | None) -> Moments:
-    """Return the moments of the observed values.
+def centered(
+    center: np.ndarray, sums: np.ndarray, squares: np.ndarray, total: float | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return means in two parts, rounded and what that leaves out, (2, ...), and sums of squares of deviations from it.
 
-    A missing value is 0 in sums, and the mean in sums of deviations: it adds an exact 0 to each.
+    `sums` and `squares` are those of the deviations from a center near the mean, of `total` rows or their weight.
     """
+    correction = sums / np.where(np.equal(total, 0), 1, total)
+    mean = center + correction
+    return np.stack([mean, correction - (mean - center)]), np.maximum(squares - total * correction**2, 0.0)
+
+
+def _inside(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return means inside the data, (width,): the rounded sum of many values may give one that is outside."""
+    return np.where(low <= high, np.clip(mean, low, high), mean)
+
+
+def _observed_sums(
+    F: np.ndarray, weights: np.ndarray | None, passes: Passes, rows: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return count, sum, minimum and maximum of the observed values; a missing one is 0 in sums, an exact addend."""
     width = F.shape[1]
     count, total = np.zeros((2, width))
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
@@ -130,17 +149,7 @@ def _observed_moments(F: np.ndarray, weights: np.ndarray | None, passes: Passes,
             of_both(found, extreme(values, axis=0), out=found)
         values[gone] = 0.0
         total += passes.weighted_sums(values, own)[0]
-    some = np.where(count > 0, count, 1)
-    mean = total / some
-    residual, m2 = np.zeros(width), np.zeros(width)
-    for own, block in _weighted_blocks(F, weights, rows):
-        values = block.astype(np.float64)
-        np.copyto(values, mean, where=np.isnan(values))
-        sums, squares = passes.deviation_sums(values, mean, own)
-        residual += sums[0]
-        m2 += squares[0]
-    correction = residual / some
-    return Moments(count, mean + correction, np.maximum(m2 - count * correction**2, 0.0), minimum, maximum)
+    return count, total, minimum, maximum
 
 
 def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
@@ -175,29 +184,41 @@ def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
     kept = ~gone & (own > 0)
     owner, values, own = owner[kept], values[kept], own[kept]
     has_zeros = n_counted > np.bincount(owner, minlength=width)  # implicit ones
-    mean = np.bincount(owner, own * values, width) / np.where(np.equal(count, 0), 1, count)
-    deviation = values - mean[owner]
-    zeros = np.where(has_zeros, count - np.bincount(owner, own, width), 0.0)
-    m2 = np.bincount(owner, own * deviation**2, width) + zeros * mean**2
     implicit = np.where(has_zeros, 0.0, np.nan)
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
     np.minimum.at(minimum, owner, values)
     np.maximum.at(maximum, owner, values)
-    return Moments(count, mean, m2, np.fmin(minimum, implicit), np.fmax(maximum, implicit))
+    minimum, maximum = np.fmin(minimum, implicit), np.fmax(maximum, implicit)
+    total = np.bincount(owner, own * values, width)
+    mean = _inside(total / np.where(np.equal(count, 0), 1, count), minimum, maximum)
+    deviation = values - mean[owner]
+    zeros = np.where(has_zeros, count - np.bincount(owner, own, width), 0.0)
+    m2 = np.bincount(owner, own * deviation**2, width) + zeros * mean**2
+    residual = np.bincount(owner, own * deviation, width) - zeros * mean
+    (mean, rest), m2 = centered(mean, residual, m2, count)
+    return Moments(count, mean, m2, minimum, maximum, rest)
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Merge the moments of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1)."""
     count = a.count + b.count
     some = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # without values all moments are 0
-    delta = b.mean - a.mean
+    delta, (mean, rest) = merge_means((a.mean, a.rest), (b.mean, b.rest), b.count / some)
     return Moments(
         count,
-        a.mean + delta * (b.count / some),
+        mean,
         a.m2 + b.m2 + delta**2 * (a.count * b.count / some),
         np.minimum(a.minimum, b.minimum),
         np.maximum(a.maximum, b.maximum),
+        rest,
     )
+
+
+def merge_means(a: Any, b: Any, share: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return b - a, and the mean of both if b has a share of the rows; means are of two parts, (2, width), float64."""
+    gap, rest = b[0] - a[0], b[1] - a[1]
+    mean = a[0] + gap * share
+    return gap + rest, np.stack([mean, a[1] + rest * share + (gap * share - (mean - a[0]))])
 
 
 def common_count(counts: np.ndarray) -> float | np.ndarray:
@@ -278,7 +299,7 @@ class RowValues(Protocol):
 def weighted_deviation(
     F: np.ndarray, weights: RowValues, passes: Passes = PLAIN, columns: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weighted mean and the weighted sum of squared deviations from it, shape (width,) each, float64.
+    """Return the weighted mean, in two parts, and the weighted sum of squared deviations from it, (width,).
 
     For weights d this is (f'D1 / 1'D1, f~'D f~) of He, Cai and Niyogi (2005, section 3), computed from deviations,
     never as a difference of squares.
@@ -310,8 +331,7 @@ def weighted_deviation(
         sums, squared = passes.deviation_sums(block, mean, own)
         residual += sums[0]
         squares += squared[0]
-    correction = residual / total
-    return mean + correction, np.maximum(squares - total * correction**2, 0.0)
+    return centered(mean, residual, squares, total)
 
 
 class CenteredSums:
@@ -345,18 +365,23 @@ class CenteredSums:
             self._squares += squares
 
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return means, sums of squares, and True where the center was too far away; shape (n_weightings, width)."""
-        correction = np.divide(self._sums, self._totals, out=np.zeros_like(self._sums), where=self._totals > 0)
-        moved = self._totals * correction**2
-        return self._center + correction, np.maximum(self._squares - moved, 0.0), moved > self._squares / 2
+        """Return means in two parts, sums of squares, and True where the center was too far away.
+
+        The last two have shape (n_weightings, width).
+        """
+        means, squares = centered(self._center, self._sums, self._squares, self._totals)
+        return means, squares, squares < self._squares / 2
 
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Moments of each class: `counts` (rows or weight), shape (n_classes,); `means` and `m2`, (n_classes, width)."""
+    """Moments of each class: `counts` (rows or weight), shape (n_classes,); `shifts` and `m2`, (n_classes, width).
+
+    `shifts` are the means of the classes without that of the first class with rows: no offset costs them a digit.
+    """
 
     counts: np.ndarray
-    means: np.ndarray
+    shifts: np.ndarray
     m2: np.ndarray
 
 
@@ -388,13 +413,14 @@ def class_moments(
     stops = np.cumsum(np.bincount(own, minlength=n_classes))
     order = known[np.argsort(own, kind="stable")]
     del known, own
-    means = np.empty((n_classes, F.shape[1]))
-    m2 = np.empty((n_classes, F.shape[1]))
+    means, m2 = np.empty((2, n_classes, F.shape[1])), np.empty((n_classes, F.shape[1]))
     for code in range(n_classes):
         members = order[stops[code - 1] if code else 0 : stops[code]]
         moments = column_moments(F, None if weights is None else weights[members], passes, members)
-        means[code], m2[code] = moments.mean, np.where(moments.is_constant, 0.0, moments.m2)
-    return ClassMoments(counts, means, m2)
+        means[:, code] = moments.mean, moments.rest
+        m2[code] = np.where(moments.is_constant, 0.0, moments.m2)
+    shifts = (means - means[:, [np.argmax(counts > 0)]]).sum(axis=0)
+    return ClassMoments(counts, shifts, m2)
 
 
 @dataclass(frozen=True)
@@ -434,12 +460,10 @@ def target_moments(
     rows
         Row numbers: moments of ``F[rows]``, with target and weights of these.
     """
-    moments = column_moments(F, weights, passes, rows)
-    mean = np.average(target, weights=weights)
-    comoment, target_m2 = np.zeros(F.shape[1]), 0.0
+    moments, of_target = column_moments(F, weights, passes, rows), column_moments(target[:, None], weights, passes)
+    comoment = np.zeros(F.shape[1])
     for part, block in _blocks(F, rows):
-        centered = target[part] - mean
-        products = centered if weights is None else weights[part] * centered
-        target_m2 += float(np.sum(products * centered))
+        deviation = target[part] - of_target.mean - of_target.rest
+        products = deviation if weights is None else weights[part] * deviation
         comoment += passes.deviation_sums(block, moments.mean, products[None])[0][0]
-    return TargetMoments(float(moments.count), moments.m2, target_m2, comoment, moments.is_constant)
+    return TargetMoments(float(moments.count), moments.m2, float(of_target.m2[0]), comoment, moments.is_constant)

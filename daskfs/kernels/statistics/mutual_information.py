@@ -7,7 +7,6 @@ import numpy as np
 from daskfs.kernels.statistics.moments import column_sums
 
 TIE_BITS = 40
-MEAN_BITS = 50
 
 
 def cut_point(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -16,15 +15,19 @@ def cut_point(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     mean, deviation
-        Mean and standard deviation of each column, shape (width,), float64, under the same weights.
+        Mean, rounded and what that leaves out, (2, width), and standard deviation of each column, shape (width,),
+        float64, under the same weights.
 
     Notes
     -----
     Zhao and Liu (2007) split g = f - mean at 0, with 0 on the upper side. The mean is a rounded sum: for balanced
     values -1, 0 and 1 it may be 1e-17, and the row order would decide the side of the zeros. So a value less than
-    2**-40 standard deviations, or 2**-50 of the mean, below the mean counts as at the mean.
+    2**-40 standard deviations below the mean counts as at the mean.
     """
-    return mean - (deviation * 2.0**-TIE_BITS + np.abs(mean) * 2.0**-MEAN_BITS)
+    below = mean[1] - deviation * 2.0**-TIE_BITS
+    point = mean[0] + below
+    is_rounded_down = (mean[0] - point) + below > 0  # a value equal to it would lie below
+    return np.where(is_rounded_down, np.nextafter(point, np.inf), point)
 
 
 def normalized_mutual_information(upper: np.ndarray, counts: np.ndarray) -> np.ndarray:

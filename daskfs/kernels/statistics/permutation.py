@@ -111,10 +111,11 @@ def column_tails(F: np.ndarray, moments: Moments, passes: Passes, rows: np.ndarr
     n_rows = F.shape[0] if rows is None else rows.size
     # powers of deviations up to 1 neither overflow nor vanish, and the scale of a feature does not change its ratio
     low, high = moments.extremes
+    center = np.stack(np.broadcast_arrays(moments.mean, moments.rest))
     inverse = inverse_or_zero(np.maximum(high - moments.mean, moments.mean - low))
     sums = np.zeros((4, F.shape[1]))
     for part in row_blocks(n_rows, TAIL_ROWS):
-        sums += passes.power_sums(F[part] if rows is None else F[rows[part]], moments.mean, inverse)
+        sums += passes.power_sums(F[part] if rows is None else F[rows[part]], center, inverse)
     return Tails(n_rows, dict(zip((2, 3, 4, 6), sums / max(n_rows, 1), strict=True)))
 
 

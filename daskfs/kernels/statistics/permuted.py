@@ -84,6 +84,7 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray, *, smal
     settings = (terms.in_numerator, terms.class_weight)
     for column in range(F.shape[1]):
         values = F[rows, column].astype(np.float64)
+        values -= np.partition(values, values.size // 2)[values.size // 2]  # most values, where these are equal
         values -= 0.0 if 2 * np.count_nonzero(values) < values.size else values.mean()
         carriers = np.flatnonzero(values)
         order = np.concatenate([rows[carriers], np.delete(rows, carriers)])

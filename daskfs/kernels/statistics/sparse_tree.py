@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.kernels.compiled import compiled
 
-MEAN, M2, MINIMUM, MAXIMUM = range(4)
+MEAN, M2, MINIMUM, MAXIMUM, REST = range(5)
 
 
 @compiled
@@ -18,7 +18,7 @@ def _cell(
     data: np.ndarray, indices: np.ndarray, start: int, stop: int, n_rows: int, counts: np.ndarray, found: np.ndarray
 ) -> None:
     """Find the moments of `n_rows` rows, whose entries are ``start:stop``; `counts` are those of the columns."""
-    counts[:], found[MEAN], found[M2] = 0, 0.0, 0.0
+    counts[:], found[MEAN], found[M2], found[REST] = 0, 0.0, 0.0, 0.0
     found[MINIMUM], found[MAXIMUM] = np.inf, -np.inf
     for e in range(start, stop):
         j, x = indices[e], np.float64(data[e])
@@ -27,17 +27,21 @@ def _cell(
         found[MINIMUM, j] = min(found[MINIMUM, j], x)
         found[MAXIMUM, j] = max(found[MAXIMUM, j], x)
     for j in range(counts.shape[0]):
-        found[MEAN, j] /= n_rows
+        if counts[j] < n_rows:
+            found[MINIMUM, j] = min(found[MINIMUM, j], 0.0)
+            found[MAXIMUM, j] = max(found[MAXIMUM, j], 0.0)
+        found[MEAN, j] = min(max(found[MEAN, j] / n_rows, found[MINIMUM, j]), found[MAXIMUM, j])
     for e in range(start, stop):
         j = indices[e]
         x = np.float64(data[e]) - found[MEAN, j]
         found[M2, j] += x * x
+        found[REST, j] += x
     for j in range(counts.shape[0]):
-        n_zeros = n_rows - counts[j]
-        if n_zeros > 0:
-            found[M2, j] += n_zeros * (found[MEAN, j] * found[MEAN, j])
-            found[MINIMUM, j] = min(found[MINIMUM, j], 0.0)
-            found[MAXIMUM, j] = max(found[MAXIMUM, j], 0.0)
+        n_zeros, mean = n_rows - counts[j], found[MEAN, j]
+        correction = (found[REST, j] - n_zeros * mean) / n_rows
+        found[M2, j] = max(found[M2, j] + n_zeros * (mean * mean) - n_rows * (correction * correction), 0.0)
+        found[MEAN, j] = mean + correction
+        found[REST, j] = correction - (found[MEAN, j] - mean)
 
 
 @compiled
@@ -45,8 +49,10 @@ def _merge(a: np.ndarray, b: np.ndarray, n_a: float, n_b: float) -> None:
     """Merge the moments of `n_b` rows into those of the `n_a` rows before them."""
     share, factor = n_b / (n_a + n_b), n_a * n_b / (n_a + n_b)
     for j in range(a.shape[1]):
-        delta = b[MEAN, j] - a[MEAN, j]
-        a[MEAN, j] += delta * share
+        mean, gap, rest = a[MEAN, j], b[MEAN, j] - a[MEAN, j], b[REST, j] - a[REST, j]
+        delta, step = gap + rest, gap * share
+        a[MEAN, j] = mean + step
+        a[REST, j] = a[REST, j] + rest * share + (step - (a[MEAN, j] - mean))
         a[M2, j] = a[M2, j] + b[M2, j] + delta * delta * factor
         a[MINIMUM, j] = min(a[MINIMUM, j], b[MINIMUM, j])
         a[MAXIMUM, j] = max(a[MAXIMUM, j], b[MAXIMUM, j])
@@ -54,7 +60,7 @@ def _merge(a: np.ndarray, b: np.ndarray, n_a: float, n_b: float) -> None:
 
 @compiled
 def sparse_tree(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, width: int, cell: int) -> np.ndarray:
-    """Return mean, squared deviations, minimum and maximum of each column, shape (4, width), float64.
+    """Return the moments of each column, rows as numbered above, shape (5, width), float64.
 
     Parameters
     ----------
@@ -69,7 +75,7 @@ def sparse_tree(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, width
     n_levels = 2
     while cell << (n_levels - 2) < n_rows:
         n_levels += 1
-    waiting, counts = np.empty((n_levels, 4, width)), np.empty(width, np.int64)
+    waiting, counts = np.empty((n_levels, 5, width)), np.empty(width, np.int64)
     heights, sizes = np.empty(n_levels, np.int64), np.empty(n_levels)
     n_waiting = 0
     for first in range(0, n_rows, cell):
