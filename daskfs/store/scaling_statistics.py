@@ -7,6 +7,7 @@ and the fill values are facts of the tiles, so unweighted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -90,12 +91,15 @@ class Scales:
         steps = self._steps(scaling)
         if steps.last != "zscore":
             return None
-        if steps.first is None and not self.is_weighted:
-            moments = self._tiles.column_moments()
-            mean, variance, rest = (moments[name] for name in ("mean", "variance", "rest"))
-        else:
-            mean, variance, rest = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
+        mean, variance, rest = self._moments(scaling, steps.first)
         return ColumnScale(mean, np.sqrt(variance), rest)
+
+    def _moments(self, scaling: Scaling, first: Scaling | None) -> Iterable[np.ndarray]:
+        """Return mean, variance and rest of each column after the steps `first` of a scaling."""
+        if first is None and not self.is_weighted:
+            moments = self._tiles.column_moments()
+            return moments["mean"], moments["variance"], moments["rest"]
+        return np.asarray(self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...])
 
     def of_components(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray, float]:
         """Return means, factors and the total variance of columns for a scaling that ends with "pca".
@@ -110,11 +114,7 @@ class Scales:
             assert columns is not None
             means = np.stack([columns.mean, columns.rest])
             return means, inverse_or_zero(columns.std), float(np.count_nonzero(columns.std))
-        if chain is None and not self.is_weighted:
-            moments = self._tiles.column_moments()
-            mean, variance, rest = (moments[name] for name in ("mean", "variance", "rest"))
-        else:
-            mean, variance, rest = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
+        mean, variance, rest = self._moments(scaling, chain)
         total = float(variance.sum())
         if total and not TOTALS[0] < total < TOTALS[1]:
             msg = f"rows of variance {total:.3g} have no principal components in float32. Rescale the data: zscore+pca."

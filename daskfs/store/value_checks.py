@@ -6,8 +6,6 @@ wrong file this saves hours. ``daskfs inspect`` counts them over all rows in one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from daskfs.errors import InputError
@@ -93,7 +91,9 @@ def check_finite(
     raise InputError(msg)
 
 
-def check_spread(low: np.ndarray, high: np.ndarray, origin: str, names: Sequence[str] | None = None) -> None:
+def check_spread(
+    low: np.ndarray, high: np.ndarray, origin: str, names: tuple[str, ...] | list[str] | None = None
+) -> None:
     """Raise :class:`InputError` for columns whose smallest and largest values differ, but by too little to be squared.
 
     `low` and `high` have shape (width,).
@@ -112,5 +112,5 @@ def _is_not_finite(values: np.ndarray) -> np.ndarray:
     return ~np.isfinite(values)
 
 
-def _called(column: int, names: Sequence[str] | None) -> str:
+def _called(column: int, names: tuple[str, ...] | list[str] | None) -> str:
     return f"column {column}" + (f" ('{names[column]}')" if names is not None else "")

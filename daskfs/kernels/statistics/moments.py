@@ -365,10 +365,7 @@ class CenteredSums:
             self._squares += squares
 
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return means in two parts, sums of squares, and True where the center was too far away.
-
-        The last two have shape (n_weightings, width).
-        """
+        """Return means in two parts, sums of squares, and True where the center was too far away, (..., width)."""
         means, squares = centered(self._center, self._sums, self._squares, self._totals)
         return means, squares, squares < self._squares / 2
 
