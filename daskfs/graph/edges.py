@@ -115,8 +115,6 @@ def send_entries(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 
 def create_edges(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create a row of facts for each block of rows."""
-    if "blocks_sent" not in parameters:  # a run of version 0.2 or earlier
-        return
     name, k, blocks = str(parameters["name"]), int(parameters["n_neighbors"]), int(parameters["blocks_per_unit"])
     n_samples = context.tiles.shape.n_samples
     facts = (-(-n_samples // block_rows(n_samples)), len(layout.EDGE_FACTS))
@@ -349,8 +347,6 @@ def find_median(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 def create_degrees(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the degrees, shape (n_samples,), float64, and a row of facts for each block of rows."""
-    if "blocks_sent" not in parameters:  # a run of version 0.2 or earlier
-        return
     key, n_samples = Weighting(**parameters["weighting"]).key, context.tiles.shape.n_samples
     size, blocks = block_rows(n_samples), int(parameters["blocks_per_unit"])
     context.store.create(layout.DEGREES.format(key), (n_samples,), np.float64, (size,))
@@ -409,9 +405,6 @@ def weight_summary(store: Store, weighting: Weighting) -> dict[str, Any]:
     InputError
         If all weights are 0 or there are no edges.
     """
-    known = store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))  # written up to version 0.2
-    if known is not None:
-        return dict(known)
     facts = store.open(layout.WEIGHT_PARTS.format(weighting.key))[...]
     t, counts, volume = float(facts[0, 0]), [int(count) for count in facts[:, 1:-1].sum(axis=0)], facts[:, -1].sum()
     summary = dict(zip(layout.WEIGHT_FACTS, (t, *counts, float(volume)), strict=True))

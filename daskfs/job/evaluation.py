@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,6 @@ from pydantic import (
 )
 
 from daskfs.criteria.block import Block
-from daskfs.errors import DaskfsFutureWarning
 from daskfs.evaluation.models import ModelSpec, make_model
 from daskfs.job.methods import check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
@@ -132,14 +130,6 @@ class EvaluateBlock(Block):
                 raise ValueError(msg)
         if isinstance(value, list | tuple):
             return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
-        return value
-
-    @field_validator("train_on", mode="before")
-    @classmethod
-    def _former_spelling(cls, value: Any) -> Any:
-        if value == "labelled":
-            warnings.warn("train_on 'labelled' is spelled 'labeled' now", DaskfsFutureWarning, stacklevel=2)
-            return "labeled"
         return value
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from daskfs.store import layout
 from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, hold_lease, in_use, lease_holder, owner, waiting
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
-from daskfs.version import CHANGED_SINCE, __version__
+from daskfs.version import __version__
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 """Error codes of flock on a file system without locks."""
@@ -306,8 +306,7 @@ def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]
     Empty for a run of this job.
     """
     if (begun_by := manifest["daskfs_version"]) != __version__:
-        changed = f", which {CHANGED_SINCE[begun_by]}" if begun_by in CHANGED_SINCE else ""
-        return f"was begun by daskfs {begun_by}, this is {__version__}{changed}"
+        return f"was begun by daskfs {begun_by}, this is {__version__}"
     found = _differences(manifest["job"], identity)
     more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
     return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}" if found else ""

@@ -107,8 +107,6 @@ def plan_run(
     tests, notes = plan_evaluation(job, tiles, chain, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
-    if tiles.has_weights:  # do not resume runs of earlier versions, whose z-scores ignored the weights
-        start = digest(start, "weighted scales")
     settled = tuple(moved_beside(with_fingerprints(stages, start), EDGES_SUMMARY_STAGE))
     # rows and folds depend on labels alone: they are drawn, or refused, while the first stages run
     first = settled[0].name

@@ -94,9 +94,8 @@ class SourceSpec:
     missing_values: tuple[str | float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON; those that earlier versions had not are left out unless they are set."""
-        new = [name for name in ("delimiter", "decimal", "max_samples", "missing_values") if not getattr(self, name)]
-        return {key: value for key, value in asdict(self).items() if key not in new}
+        """Return the fields as JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

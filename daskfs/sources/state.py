@@ -71,16 +71,11 @@ def changed_file(
         if is_url(spec.source) and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise  # the object store did not answer: the state is unknown
         return spec.source
-    if _without_path(now["source"]) != _without_path(planned["source"]):
+    if now["source"] != planned["source"]:
         table = _table_in_parts(source)
         return (table and table.parts and table.parts.changed_part()) or spec.source
     changed = next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
     return changed or turned_link(planned, now)
-
-
-def _without_path(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the real path, which those before 0.3.0 have."""
-    return {key: value for key, value in identity.items() if key != "path"}
 
 
 def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any], n_rows: int) -> int:

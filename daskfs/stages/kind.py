@@ -20,10 +20,8 @@ from daskfs.store.context import Context, UnitFunction
 
 FOLDERS = ("criteria", "evaluation", "graph", "ranking", "tiles")
 """Subpackages that define stages."""
-FORMER_FOLDERS = ("scores",)
-"""Former names of such subpackages, which plans of earlier versions contain."""
 SUFFIX = "_STAGE"
-REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS + FORMER_FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
+REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.stages.cost import Cost, Held, held_from, total
-from daskfs.stages.kind import StageKind, current_reference, name_of, reference_of
+from daskfs.stages.kind import StageKind, current_reference, name_of
 from daskfs.store import layout
 from daskfs.store.records import is_inside
 
@@ -94,7 +94,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in order, and the tile store they read with its fingerprint ("" in plans of daskfs 0.1)."""
+    """Stages in order, and the tile store they read with its fingerprint."""
 
     tiles_url: str
     stages: tuple[Stage, ...]
@@ -131,7 +131,7 @@ class Plan:
 
 
 def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
-    """Rebuild stages from JSON. Stages of daskfs 0.1 name a function instead of a kind.
+    """Rebuild stages from JSON.
 
     Raises
     ------
@@ -139,19 +139,14 @@ def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
         If a name is outside the store: others may be able to write to a plan, and `clears` is deleted.
     """
     stages = tuple(
-        Stage(**{**_with_kind(stage), "cost": tuple(map(held_from, stage.get("cost", ())))}) for stage in raw
+        Stage(**{**one, "kind": current_reference(one["kind"]), "cost": tuple(map(held_from, one.get("cost", ())))})
+        for one in raw
     )
     for name in (name for stage in stages for name in (stage.name, stage.clears or stage.name)):
         if not is_inside(name):
             msg = f"a stage names {name!r}, which is no name in the store"
             raise StoreError(msg)
     return stages
-
-
-def _with_kind(raw: Mapping[str, Any]) -> dict[str, Any]:
-    if "function" not in raw:
-        return {**raw, "kind": current_reference(raw["kind"])}
-    return {**{key: value for key, value in raw.items() if key != "function"}, "kind": reference_of(raw["function"])}
 
 
 def most_written(stages: Sequence[Stage]) -> int:

@@ -195,7 +195,7 @@ def label_counts_of(tiles: Tiles) -> list[LabelCounts | None]:
     found = tiles.store.read_json(layout.LABEL_COUNTS)
     if found is not None:
         return [one and LabelCounts.from_json(one) for one in found["counts"]]
-    # tiles of earlier versions, and those in memory
+    # tiles in memory
     weights, batch = (partial(sample_column_of, tiles, name) for name in ("weights", "batch"))
     n_batches = len((tiles.info.facts.get("batch") or {"names": ()})["names"])
     return _counted(tiles.shape.n_samples, tiles.labels, weights, batch, n_batches)

@@ -6,7 +6,7 @@ derived from it. In a run directory the tile store is ``tiles/``, unless the sou
 
 from __future__ import annotations
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
@@ -217,7 +217,7 @@ RUN_NAMES = (
 PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero", "rest")
 OBSERVED_ROWS = ("missing", "total", "minimum", "maximum")
 TRANSFORM_ROWS = ("count", "mean", "m2", "minimum", "maximum", "rest")
-COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero", "rest")  # daskfs 0.2 wrote no rest
+COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero", "rest")
 
 GRAPH_SUMMARY = "edges/{}-{}/summary.json"
 EDGE_MEDIAN = "edges/{}-{}/median.json"
@@ -226,7 +226,6 @@ PCA_SUMMARY = "pca/{}/summary.json"
 CELLS_SUMMARY = "knn/{}/cells.json"
 SPILL = "spill/{}"
 RECALL_SUMMARY = "knn/{}/recall.json"
-WEIGHT_SUMMARY = "weights/{}/summary.json"
 EVALUATION_DESIGN = "evaluation/design.json"
 
 

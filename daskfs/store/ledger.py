@@ -376,7 +376,7 @@ class Ledger:
         for unit, record in zip(units, self.records(stage, units), strict=True):
             if record is None or record.get("fingerprint") != fingerprint:
                 continue
-            if inputs is None or record.get("inputs") in (None, inputs):  # older versions recorded none
+            if inputs is None or record.get("inputs") == inputs:
                 yield unit, record
 
     def _outputs_of(self, records: Iterable[tuple[int, Record]]) -> tuple[set[int], dict[int, list[str]]]:

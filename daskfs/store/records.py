@@ -60,13 +60,11 @@ def decode(stage: str, unit: int, line: bytes) -> Record:
         If the line is damaged, belongs to another unit, or names outputs outside the store: other users may have write
         access to the records.
     """
-    text = line
-    if not line.startswith(b"{"):  # daskfs 0.2 and earlier wrote JSON alone
-        checksum, _, rest = line.partition(b" ")
-        _, _, text = rest.partition(b" ")
-        if checksum != b"%08x" % zlib.crc32(rest):
-            msg = "its checksum is not that of its bytes"
-            raise StoreError(msg)
+    checksum, _, rest = line.partition(b" ")
+    _, _, text = rest.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(rest):
+        msg = "its checksum is not that of its bytes"
+        raise StoreError(msg)
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -50,13 +50,6 @@ NPY_START = 10
 NPY_PIECE = 2**18
 UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 """Temporary names of :meth:`Store.write_bytes` and Zarr."""
-FORMER_KEYS = {
-    "n_labelled": "n_labeled",
-    "n_unlabelled": "n_unlabeled",
-    "labelled_factor": "labeled_factor",
-    "unlabelled_only": "unlabeled_only",
-}
-"""Keys that daskfs 0.2 and earlier spelled otherwise; they are read from JSON of these versions as today's."""
 
 
 @dataclass
@@ -271,7 +264,7 @@ class Store:
         if data is None:
             return None
         try:
-            found = json.loads(data, object_pairs_hook=_respelled if b"labelled" in data else None)
+            found = json.loads(data)
         except (ValueError, RecursionError) as error:
             msg = f"{self.url}/{name} is damaged: {error}"
             raise self._damaged(name, msg) from error
@@ -435,13 +428,6 @@ def _cut(chunks: tuple[int, ...], itemsize: int, shape: tuple[int, ...] | None =
             if shape is not None and size < shape[axis]:
                 cut[axis] = math.gcd(size, 1 << (cut[axis].bit_length() - 1))
     return tuple(cut)
-
-
-def _respelled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = {FORMER_KEYS.get(key, key): value for key, value in pairs}
-    if found.get("train_on") == "labelled":
-        found["train_on"] = "labeled"
-    return found
 
 
 def _copied(value: Any) -> Any:

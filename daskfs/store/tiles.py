@@ -236,7 +236,7 @@ class Tiles:
     def column_moments(self) -> dict[str, np.ndarray]:
         """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
         table = self.store.open(layout.COLUMNS)[...]
-        return {"rest": np.zeros_like(table[0]), **dict(zip(layout.COLUMN_ROWS, table, strict=False))}
+        return dict(zip(layout.COLUMN_ROWS, table, strict=True))
 
     def constant_columns(self) -> np.ndarray:
         """Return True where all values of a column are the same, shape (n_features,), bool."""

@@ -118,7 +118,8 @@ def test_edges_take_what_is_planned_however_many_weights_they_have(tmp_path: Pat
     run_unit(context, edges, 0)
     weightings = [Weighting("g", k, "heat", float(t)) for t in range(1, n_weightings + 1)]
     for weighting in weightings:
-        context.store.write_json(layout.WEIGHT_SUMMARY.format(weighting.key), {"t": weighting.t})
+        facts = np.array([[weighting.t, 1, 0, 0, 0, 1.0]])  # layout.WEIGHT_FACTS
+        context.store.put_array(layout.WEIGHT_PARTS.format(weighting.key), facts, facts.shape)
     tracemalloc.start()
     for _source, _target, weights in weighted_blocks(context, "g", k, weightings):
         assert weights.shape == (n_weightings, size * k)
