@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from daskfs.criteria import slab
-from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.execution.pool import Pool
 from daskfs.execution.progress import Silent
@@ -21,7 +20,7 @@ from daskfs.plan.chain import with_weights
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, Workers, held_from, total
 from daskfs.stages.kind import StageKind, all_kinds, kind_of
 from daskfs.stages.limits import check_memory
-from daskfs.stages.stage import Plan, Stage, stages_from, with_fingerprints
+from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.stages.units import create_arrays
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -84,24 +83,6 @@ def test_a_plan_is_read_as_it_was_written(stage: Stage) -> None:
     plan = Plan("tiles", with_fingerprints([dataclasses.replace(stage, cost=cost)], "start"), "identity")
     assert Plan.from_json(json.loads(json.dumps(plan.to_json())), "somewhere") == plan
     assert tuple(held_from(dataclasses.asdict(held)) for held in cost) == cost
-
-
-def test_stages_of_older_plans_name_functions() -> None:
-    raw = Stage.of(SCORE_STAGE, "score", 1, {}, ()).__dict__ | {"function": "score"}
-    del raw["kind"], raw["cost"]
-    (stage,) = stages_from([raw])
-    assert stage.is_of(SCORE_STAGE)
-    with pytest.raises(StoreError, match="'system', which this daskfs does not have"):
-        stages_from([raw | {"function": "system"}])
-
-
-def test_kinds_keep_their_names_where_modules_move() -> None:
-    """A plan that was written before says where they were."""
-    raw = Stage.of(SCORE_STAGE, "score", 1, {}, ()).__dict__ | {"kind": "daskfs.scores.slab:SCORE_STAGE"}
-    (stage,) = stages_from([raw])
-    assert stage.is_of(SCORE_STAGE)
-    with pytest.raises(StoreError, match="'system', which this daskfs does not have"):
-        stages_from([raw | {"kind": "daskfs.scores.slab:SYSTEM_STAGE"}])
 
 
 def test_a_hostile_plan_runs_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +86,6 @@ def test_a_look_counts_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ledgers, "CHECK_SECONDS", {False: 0.0})
     with pytest.raises(StoreError, match="taken over"):
         ledger.check()
-
-
-def test_records_of_versions_without_epochs_count_until_one_begins(tmp_path: Path) -> None:
-    folder = tmp_path / "records" / STAGE
-    folder.mkdir(parents=True)
-    (folder / "000003.json").write_text(json.dumps({"unit": 3, "fingerprint": "f", "chunks": {}, "objects": {}}))
-    assert Ledger(tmp_path).not_done(STAGE, [2, 3], "f", "i") == [2]
-    ledger = begun(tmp_path)
-    (folder / "000002.json").write_text(json.dumps({"unit": 2, "fingerprint": "f", "chunks": {}, "objects": {}}))
-    assert ledger.not_done(STAGE, [2, 3], "f", "i") == [2]
 
 
 # ------------------------------------------------------------------------------------------------------------ records
