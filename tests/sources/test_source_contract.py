@@ -26,9 +26,9 @@ from daskfs.sources import (
     svmlight,
 )
 from daskfs.sources.labels import LabelEncoding
-from daskfs.sources.memory import ArraySource
 from daskfs.sources.some_rows import STRETCHES, SomeRows
 from daskfs.storage import StoragePath, objects
+from tests.sources.array_source import ArraySource
 
 from .objects import folder_as_bucket
 from .writers import COLUMNS, KINDS, N_FEATURES, N_SAMPLES, Kind, labels, matrix, open_memory

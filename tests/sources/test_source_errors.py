@@ -11,7 +11,7 @@ import pytest
 
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.memory import ArraySource
+from tests.sources.array_source import ArraySource
 
 from .broken import (
     Make,

@@ -15,9 +15,9 @@ import zarr
 
 from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, csv_table, open_source, row_names
-from daskfs.sources.memory import ArraySource
 from tests.optional import h5py
 from tests.optional import pandas as pd
+from tests.sources.array_source import ArraySource
 
 from .objects import folder_as_bucket
 from .writers import KINDS, N_SAMPLES, labels, matrix

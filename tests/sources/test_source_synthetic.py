@@ -12,8 +12,8 @@ from sklearn.feature_selection import chi2, f_classif, mutual_info_regression
 
 from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, open_source
-from daskfs.sources.memory import ArraySource
 from daskfs.sources.some_rows import SomeRows
+from tests.sources.array_source import ArraySource
 
 SOURCES = {
     "mixture": "synthetic:mixture?n_samples=9000&n_features=20&n_classes=4&n_informative=5&seed=3",

@@ -10,8 +10,8 @@ import pytest
 
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.memory import ArraySource
 from daskfs.sources.sample_columns import check_weights
+from tests.sources.array_source import ArraySource
 
 NAN = np.nan
 

@@ -16,9 +16,9 @@ import zarr
 
 from daskfs.api.run import ScratchDirectory
 from daskfs.sources import Source, SourceSpec, open_source
-from daskfs.sources.memory import ArraySource
 from daskfs.storage import StoragePath
 from tests.optional import h5py
+from tests.sources.array_source import ArraySource
 
 from . import textwriters
 

@@ -1,4 +1,4 @@
-"""X in memory."""
+"""A source in memory, for tests of what wraps or reads any source."""
 
 from __future__ import annotations
 
