@@ -63,14 +63,8 @@ def propose_job(
         As ``data.source``. Columns of a table that hold no numbers are left out.
     data
         Other keys of ``data``, such as the labels, by which the source is opened.
-    methods
-        Methods as in a job; by default some that the labels allow.
-    n_features
-        Number of selected features; None for half of them.
-    fdr
-        False discovery rate up to which features are selected instead of a number; None for none.
-    redundancy
-        Correlation above which a feature is put after all that are not redundant; None for no filter.
+    methods, n_features, fdr, redundancy
+        As in :func:`daskfs.rank`.
     output
         Directory of the run; by default below ``runs``, by the name of the source.
     fills

@@ -19,12 +19,9 @@ from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
-from daskfs.sources.marked import Marked
 from daskfs.sources.state import contents_of, source_state, unchanged_rows
 from daskfs.stages.cost import MIN_UNITS, Workers
-from daskfs.stages.stage import (
-    digest,
-)
+from daskfs.stages.stage import digest
 from daskfs.storage import as_path, is_url
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
@@ -45,24 +42,9 @@ def source_spec(data: DataBlock) -> SourceSpec:
     source = data.source
     if not is_generated(source) and "://" not in source:
         source = str(as_path(source))
-    return SourceSpec(
-        source,
-        data.array,
-        _absolute(data.labels),
-        _absolute(data.feature_names),
-        tuple(data.exclude),
-        dims=data.dims,
-        transpose=data.transpose,
-        missing=data.missing,
-        unlabeled=str(data.unlabeled),
-        row_names=_absolute(data.row_names),
-        delimiter=data.delimiter,
-        decimal=data.decimal,
-        only_batch=data.only_batch,
-        max_samples=data.max_samples,
-        missing_values=data.missing_values,
-        **{name: _absolute(getattr(data, name)) for name in SAMPLE_COLUMNS},
-    )
+    keys: dict[str, Any] = {field.name: getattr(data, field.name, None) for field in dataclasses.fields(SourceSpec)}
+    keys |= {key: _absolute(keys[key]) for key in DataBlock.path_or_name_keys}
+    return SourceSpec(**{**keys, "source": source, "unlabeled": str(data.unlabeled)})
 
 
 def _absolute(reference: str | None) -> str | None:
@@ -260,12 +242,7 @@ def n_labeled(tiles_url: str) -> int | None:
 def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
     path, chunks = getattr(source, "array_path", None), getattr(source, "chunks", None)
     info = source.info
-    if (
-        isinstance(source, Marked)
-        or path is None
-        or chunks is None
-        or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype
-    ):
+    if path is None or chunks is None or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype:
         return None
     if not serves_in_place(info.n_samples, tuple(chunks), info.n_features, info.dtype.name, memory_limit):
         return None

@@ -17,6 +17,7 @@ from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.hdf5 import text_of
 from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
+from daskfs.sources.values import decoded
 
 OBS, VAR, RAW_VAR = "obs", "var", "raw/var"
 ENCODING = "encoding-type"
@@ -171,16 +172,12 @@ def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.nd
         msg = f"{where} is damaged: row {wrong} has category {codes[wrong]} of {len(categories)}."
         raise InputError(msg)
     # a category is a class, but a fractional number would count as a regression target
-    named: list[Any] = categories.tolist() if categories.dtype.kind in "iub" else [_name(one) for one in categories]
+    named: list[Any] = categories.tolist()
+    if categories.dtype.kind not in "iub":
+        named = [None if one is None or one != one else str(decoded(one)) for one in categories]
     values = np.empty(len(named) + 1, dtype=object)
     values[:] = [*named, None]
     return np.asarray(values[codes])
-
-
-def _name(category: Any) -> str | None:
-    if category is None or category != category:
-        return None
-    return category.decode("utf-8", "replace") if isinstance(category, bytes) else str(category)
 
 
 def _masked(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray:

@@ -18,56 +18,18 @@ SAMPLE_COLUMNS = ("weights", "groups", "times", "batch")
 class SourceSpec:
     """The user's description of the data, JSON-able, so that a worker can open the same source.
 
+    Fields are keys of the block ``data``, where ``daskfs schema`` describes them, but for one.
+
     Parameters
     ----------
     source
         ``"sklearn:digits"``, ``"synthetic:mixture?n_samples=1000"``, a path, or a URL (``s3://``, ``gs://``,
         ``az://``). Other fields that take a path also take a URL.
-    array
-        Member of an ``.npz`` or HDF5 file or of a Zarr group that holds X. ``None``: ``X``, or the only candidate.
-    labels
+    labels, weights, groups, times, batch, row_names
         A column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or of a Zarr group, or a path
-        (``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.txt``; ``"file.npz:member"`` names a member). ``None``: no labels,
-        but ``"target"`` for ``sklearn:`` and ``synthetic:`` sources, which bring their own.
-    feature_names
-        A path to a text file with one name per line, or a member of an ``.npz`` or HDF5 file or of a Zarr group. If
-        tabs separate columns, the names are in the first one, in the one of a number (``"names.tsv:2"``), or, in 10x's
-        ``features.tsv``, in the second. ``None``: the source's own names.
-    exclude
-        Table columns that are not features and that no other field names.
-    weights
-        Number of rows that each row counts for; named like `labels`. ``None``: 1 for every row.
-    groups
-        Rows of one group are never split between training and test rows; named like `labels`. ``None``: rows are
-        independent.
-    times
-        Numbers or dates: models are trained on earlier rows than they are tested on; named like `labels`. ``None``:
-        the order in time does not matter.
-    dims
-        For an array with named dimensions (xarray, NetCDF): the name of the dimension along the rows of X, and of that
-        along its columns. ``None``: the array's order.
-    transpose
-        For a Matrix Market file: use its columns as the rows of X.
-    batch
-        Rows of one batch were measured together, and features are scored within each batch; named like `labels`.
-        ``None``: one batch.
-    row_names
-        A column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or of a Zarr group, or a path:
-        a text file with one name per line (the first of tab-separated columns, or the one of a number,
-        ``"names.tsv:2"``), ``.csv``, ``.npy`` or ``.npz`` (``"file.csv:column"``). ``None``: the source's own names,
-        if any.
-    only_batch
-        For a tile store with batches: the only batch whose rows are used. ``None``: all rows.
+        (``"file.npz:member"`` and ``"file.csv:column"`` name what is in it).
     missing
         Treatment of NaN in X: "refuse", "mean" or "pairwise". Sources do not apply it.
-    unlabeled
-        The label of unlabeled rows, as for :func:`daskfs.sources.labels.encode_labels`.
-    delimiter, decimal
-        Of a table of text: the character between cells, and a decimal point or comma. ``None``: found in the table.
-    missing_values
-        Words and numbers that mean missing values, see :class:`daskfs.sources.marked.Marked`.
-    max_samples
-        Number of rows that are used at most, see :class:`daskfs.sources.some_rows.SomeRows`. ``None``: all.
     columns
         For a tile store: the columns that are features, as written by :mod:`daskfs.store.subset`, never by users.
     """

@@ -153,6 +153,14 @@ def in_rows(n_rows: int, read: Callable[[slice], np.ndarray], rows_at_once: int 
     return map(read, row_blocks(n_rows, rows_at_once or ROWS_AT_ONCE))
 
 
+def numbered(parts: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each part of a column with the number of its first row."""
+    row = 0
+    for part in parts:
+        yield row, part
+        row += len(part)
+
+
 def in_blocks(parts: Iterable[np.ndarray], n_rows: int = ROWS_AT_ONCE) -> Iterator[np.ndarray]:
     """Regroup arrays of shape (n,) and one dtype into arrays of `n_rows` rows; the last one may be shorter."""
     held, size = list[np.ndarray](), 0

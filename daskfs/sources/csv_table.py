@@ -17,6 +17,7 @@ from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, booleans_o
 from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
+from daskfs.sources.values import as_number
 from daskfs.storage import StoragePath
 from daskfs.storage.file_cache import cached_by_file
 
@@ -153,18 +154,10 @@ def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tu
     if not columns:
         msg = f"{path} starts with a blank line; the first line must hold the column names."
         raise InputError(msg)
-    if all(_is_number(name) for name in columns):
+    if all(as_number(name) is not None for name in columns):
         msg = f"{path}: the first line holds only numbers; a header line with column names is needed."
         raise InputError(msg)
     return delimiter, columns
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class CsvTable:

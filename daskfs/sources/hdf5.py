@@ -21,6 +21,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import file_identity
+from daskfs.sources.values import decoded
 from daskfs.storage import ObjectPath, StoragePath
 from daskfs.storage.objects import ObjectFile
 
@@ -179,14 +180,6 @@ def members_of(node: h5py.Group | h5py.Dataset | None) -> tuple[str, ...]:
     return tuple(sorted(name for name in node if _lies_within(node, name)))
 
 
-def own_datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
-    """Return the datasets directly in a group by sorted name, without soft and external links."""
-    import h5py
-
-    held = [name for name in members_of(group) if group.get(name, getclass=True, getlink=True) is h5py.HardLink]
-    return {name: node for name in held if isinstance(node := group[name], h5py.Dataset)}
-
-
 def _lies_within(group: h5py.Group, name: str) -> bool:
     import h5py
 
@@ -223,7 +216,7 @@ def _check_dataset(dataset: h5py.Dataset, where: str) -> None:
 def text_of(value: Any) -> str:
     """Return the text of an attribute that is stored as text, bytes or an array of one of these."""
     value = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return str(decoded(value))
 
 
 def attributes_of(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
@@ -351,7 +344,11 @@ class Hdf5Folder:
     def arrays(self) -> dict[str, int]:
         """Return the number of dimensions of each dataset directly in the file, by sorted name."""
         with open_file(self.path) as file:
-            return {name: node.ndim for name, node in own_datasets(file).items()}
+            import h5py
+
+            # soft links may lead to an array that has a name of its own
+            held = [name for name in members_of(file) if file.get(name, getclass=True, getlink=True) is h5py.HardLink]
+            return {name: node.ndim for name in held if isinstance(node := file[name], h5py.Dataset)}
 
     def is_group(self, name: str) -> bool:
         """Return whether `name` is a group."""

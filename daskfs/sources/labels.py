@@ -11,6 +11,8 @@ import numpy as np
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels, Task
 from daskfs.sources.checks import CONVERT, check_label_column, shorten_names
+from daskfs.sources.columns import numbered
+from daskfs.sources.values import as_number, as_text, in_order, is_missing
 from daskfs.sources.vocabulary import Vocabulary
 
 TASKS = ("auto", "classification", "regression")
@@ -90,7 +92,7 @@ class LabelEncoding:
         if task == "regression":
             return
         found = self._vocabulary = Vocabulary(class_name, MOST_CLASSES, TOO_MANY_CLASSES)
-        for row, part in _numbered(read()):
+        for row, part in numbered(read()):
             if part.dtype.kind == "f":
                 if task == "auto":
                     return
@@ -109,7 +111,7 @@ class LabelEncoding:
         rows = {name: counts[key] for key, name in name_of.items()}
         dropped = _unlabeled_name(rows, unlabeled, has_minus_one=found.has_minus_one)
         n_labeled = sum(rows.values()) - rows.pop(dropped, 0)
-        self.classes = tuple(rows if found.is_numeric else _in_order(rows))
+        self.classes = tuple(rows if found.is_numeric else in_order(rows))
         _check_classes(n_labeled, self.classes, task, unlabeled, has_minus_one=found.has_minus_one)
         code_of = {name: code for code, name in enumerate(self.classes)}
         return {key: code_of[name] for key, name in name_of.items() if name != dropped}
@@ -124,21 +126,13 @@ class LabelEncoding:
                 yield self._vocabulary.encode(part, self._codes, np.int32)
             return
         is_labeled = False
-        for row, part in _numbered(self._read()):
+        for row, part in numbered(self._read()):
             values = _targets(part, row, self._unlabeled)
             is_labeled = is_labeled or not bool(np.isnan(values).all())
             yield values
         if not is_labeled:
             msg = "labels are empty: no row has a target."
             raise InputError(msg)
-
-
-def _numbered(parts: Iterator[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each part with the number of its first row."""
-    row = 0
-    for part in parts:
-        yield row, part
-        row += len(part)
 
 
 def refuse_fractions(raw: np.ndarray, method: str) -> None:
@@ -164,7 +158,7 @@ def _unlabeled_name(names: Collection[str], unlabeled: str, *, has_minus_one: bo
     """Return the name in `names` that marks unlabeled rows, or an empty string."""
     if unlabeled == AUTO:
         return "-1" if "-1" in names and {*names} != {*SIGNS} and has_minus_one else ""
-    number = _number(unlabeled)
+    number = as_number(unlabeled)
     # The name of a number depends on whether all labels are whole numbers.
     forms = [unlabeled.strip()] if number is None else [unlabeled.strip(), f"{number:.0f}", repr(number)]
     return next((form for form in forms if form in names and unlabeled != NONE), "")
@@ -188,12 +182,6 @@ def _check_classes(n_labeled: int, classes: tuple[str, ...], task: str, unlabele
         raise InputError(msg)
 
 
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, (str, bytes)):
-        return not value.strip()
-    return value is None or value != value
-
-
 def _names_of_numbers(numbers: Collection[Any]) -> dict[Any, str]:
     """Return the name of each number, ascending: that of a whole number if all are."""
     ordered = sorted(numbers)
@@ -201,20 +189,10 @@ def _names_of_numbers(numbers: Collection[Any]) -> dict[Any, str]:
     return {value: str(int(value) if is_whole and isinstance(value, float) else value) for value in ordered}
 
 
-def _in_order(names: Collection[str]) -> list[str]:
-    """Sort names as numbers if all are finite numbers, else as text."""
-    numbers = [_number(name) for name in names]
-    return sorted(names) if None in numbers else [name for _, name in sorted(zip(numbers, names, strict=True))]
-
-
 def class_name(value: Any) -> str | None:
     """Return the name of a class, None for a missing label; :class:`InputError` for what is no class."""
-    if _is_missing(value):
-        return None
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace").strip()
-    if isinstance(value, str):
-        return value.strip()
+    if isinstance(value, (str, bytes)) or is_missing(value):
+        return as_text(value)
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value))
     if isinstance(value, (int, float, np.integer, np.floating)):
@@ -224,14 +202,6 @@ def class_name(value: Any) -> str | None:
     raise InputError(msg)
 
 
-def _number(name: str) -> float | None:
-    try:
-        number = float(name)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
     """Return the targets of rows from `first` on, shape (n_rows,), float64."""
     if raw.dtype.kind in "USTO":
@@ -239,14 +209,14 @@ def _targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
         values = np.fromiter((_target(value, row, unlabeled) for row, value in rows), np.float64, len(raw))
     else:
         values = raw.astype(np.float64)
-    if (number := _number(unlabeled)) is not None:
+    if (number := as_number(unlabeled)) is not None and math.isfinite(number):
         values[values == number] = np.nan
     _refuse_infinity(values, first)
     return values
 
 
 def _target(value: Any, row: int, unlabeled: str) -> float:
-    if _is_missing(value) or (unlabeled not in (AUTO, NONE) and class_name(value) == unlabeled):
+    if is_missing(value) or (unlabeled not in (AUTO, NONE) and class_name(value) == unlabeled):
         return math.nan
     try:
         return float(value)

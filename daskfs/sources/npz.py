@@ -16,6 +16,7 @@ from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.npy_file import NpyFile
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.row_names import parts_of_array
+from daskfs.sources.values import decoded
 from daskfs.sources.zipped import NpzFile
 from daskfs.storage import StoragePath
 
@@ -93,8 +94,7 @@ class NpzSource(LabeledSource):
 def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:
     form = "csr"
     if "format" in npz.members:
-        value = npz.open_checked("format").read_all()[0]
-        form = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+        form = str(decoded(npz.open_checked("format").read_all()[0]))
     if form not in ("csr", "csc"):
         msg = (
             f"{npz.path} holds a sparse matrix in {form} format, whose rows cannot be read in ranges; "

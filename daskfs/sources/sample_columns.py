@@ -6,7 +6,7 @@ A column is checked and stored some rows at a time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeAlias
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import check_label_column
+from daskfs.sources.columns import numbered
+from daskfs.sources.values import as_number, as_text, decoded, in_order, is_missing
 from daskfs.sources.vocabulary import Missing, Vocabulary
 
 Parts: TypeAlias = Callable[[], Iterator[np.ndarray]]
@@ -65,13 +67,6 @@ class Column(ABC):
     def described(self) -> dict[str, Any]:
         """Return a JSON-able summary of the column, after a pass."""
 
-    def _numbered(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each part with the number of its first row."""
-        row = 0
-        for part in self._read():
-            yield row, part
-            row += len(part)
-
 
 def whole(kind: type[Column], values: Any, n_samples: int, origin: str, what: str) -> np.ndarray:
     """Return a checked column that is in memory, shape (n_samples,)."""
@@ -91,7 +86,7 @@ class Weights(Column):
         """Yield the weights."""
         wrong, value = Missing(), 0.0
         self._n_counted, self._total, self._ends = 0, 0.0, (np.inf, -np.inf)
-        for row, raw in self._numbered():
+        for row, raw in numbered(self._read()):
             if raw.dtype.kind in "biuf":
                 weights = raw.astype(np.float64)
             else:
@@ -132,14 +127,11 @@ def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
 
 
 def _weight(value: Any, row: int, origin: str) -> float:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    if text is None or (isinstance(text, str) and not text.strip()):
-        return np.nan
-    try:
-        return float(text)
-    except (TypeError, ValueError):
-        msg = f"{origin} has {str(text)[:40]!r} in row {row}: weights of rows are numbers."
-        raise InputError(msg) from None
+    weight = np.nan if is_missing(value) else as_number(decoded(value))
+    if weight is None:
+        msg = f"{origin} has {str(decoded(value))[:40]!r} in row {row}: weights of rows are numbers."
+        raise InputError(msg)
+    return weight
 
 
 # ------------------------------------------------------------------ groups
@@ -154,7 +146,7 @@ class Groups(Column):
     def checked(self) -> Iterator[np.ndarray]:
         """Yield the number of the group of each row."""
         many = f"{self._origin} has more than {MOST_GROUPS:,} groups: leave data.groups out, or make groups larger."
-        found = Vocabulary(_text, MOST_GROUPS, many)
+        found = Vocabulary(as_text, MOST_GROUPS, many)
         for part in map(_dates_as_numbers, self._read()):
             found.add(part)
         found.missing.refuse(self._origin, "group", "give every row one")
@@ -180,7 +172,7 @@ class Batches(Column):
     """Batches: numbers, text or dates, of which each distinct one is a batch.
 
     In memory they are names, text in an object array; equal names share one object. They are stored as numbers, int64,
-    in the order of :func:`batch_names`.
+    in the order of :func:`~daskfs.sources.values.in_order`.
     """
 
     dtype = np.int64
@@ -197,7 +189,7 @@ class Batches(Column):
             found.add(part)
         found.missing.refuse(self._origin, "batch", "give every row one")
         rows = found.all_names()
-        self._names = batch_names(rows)
+        self._names = in_order(rows)
         self._sizes = [rows[name] for name in self._names]
         number_of: dict[Any, int] = {name: number for number, name in enumerate(self._names)}
         if found.is_numeric:
@@ -215,16 +207,8 @@ def _dates_as_text(part: np.ndarray) -> np.ndarray:
 
 
 def _batch_name(value: Any) -> str | None:
-    name = _text(int(value) if isinstance(value, float) and value.is_integer() else value)
+    name = as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
     return None if name == "NaT" else name
-
-
-def batch_names(names: Iterable[str]) -> list[str]:
-    """Return distinct names sorted as numbers if possible, else as text."""
-    numbers = {name: _number(name) for name in names}
-    if all(number is not None and np.isfinite(number) for number in numbers.values()):
-        return sorted(numbers, key=lambda name: (numbers[name], name))
-    return sorted(numbers)
 
 
 # ------------------------------------------------------------------ times
@@ -241,7 +225,7 @@ class Times(Column):
         missing, infinite, written, value = Missing(), Missing(), _WrittenTimes(self._origin), 0.0
         self._ends: list[Any] = []
         self._distinct: np.ndarray | None = np.empty(0)
-        for row, raw in self._numbered():
+        for row, raw in numbered(self._read()):
             if raw.dtype.kind == "M":
                 times = raw.astype("M8[us]")
                 is_missing = np.isnat(times)
@@ -249,7 +233,7 @@ class Times(Column):
                 times = raw.astype(np.float64)
                 is_missing = np.isnan(times)
             else:
-                texts = [_text(value) for value in raw]
+                texts = list(map(as_text, raw))
                 is_missing = np.array([text is None for text in texts])
                 times = written.parse(texts, row)
             missing.add(row, is_missing)
@@ -296,8 +280,8 @@ class _WrittenTimes:
     def parse(self, texts: list[str | None], row: int) -> np.ndarray:
         """Return the times of rows from `row` on, shape (n_rows,), float64 or datetime64[us]; missing ones are any."""
         self._first = self._first or next((text for text in texts if text is not None), "")
-        if not self._first or _number(self._first) is not None:
-            return np.fromiter(self._spelled(texts, row, _number), np.float64, len(texts))
+        if not self._first or as_number(self._first) is not None:
+            return np.fromiter(self._spelled(texts, row, as_number), np.float64, len(texts))
         began = _datetime(self._first)
         has_offset = began is not None and began.tzinfo is not None
 
@@ -339,27 +323,11 @@ def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> n
     return np.array(described["names"], dtype=object)[values] if name == "batch" else values
 
 
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text or "")
-    except ValueError:
-        return None
-
-
 def _datetime(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text or "")
     except ValueError:
         return None
-
-
-# ------------------------------------------------------------------ cells
-def _text(value: Any) -> str | None:
-    """Return a cell as text, None if it is missing."""
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    if text is None or text != text:
-        return None
-    return str(text).strip() or None
 
 
 COLUMNS: dict[str, type[Column]] = {"weights": Weights, "groups": Groups, "times": Times, "batch": Batches}

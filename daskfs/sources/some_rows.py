@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import Source
 from daskfs.sources.checks import check_range
-from daskfs.sources.stored_column import StoredColumn, WholeColumns
+from daskfs.sources.stored_column import StoredColumn, WrappedSource
 
 STRETCHES = 8
 """Stretches that the rows are taken from. More of them read more of a source that is compressed in large chunks."""
 
 
-class SomeRows(WholeColumns):
+class SomeRows(WrappedSource):
     """Rows of a source, in stretches of equal length that are spread evenly over it.
 
     Which rows these are depends on the two numbers of rows alone.
@@ -28,15 +28,10 @@ class SomeRows(WholeColumns):
         The source.
     n_samples
         Number of rows, less than the source has.
-
-    Attributes
-    ----------
-    whole
-        The source.
     """
 
     def __init__(self, source: Source, n_samples: int) -> None:
-        self.whole = source
+        super().__init__(source)
         info, n_stretches = source.info, min(STRETCHES, n_samples)
         cuts = [i * n_samples // n_stretches for i in range(n_stretches + 1)]
         shifts = [i * (info.n_samples - n_samples) // max(n_stretches - 1, 1) for i in range(n_stretches)]
@@ -44,12 +39,6 @@ class SomeRows(WholeColumns):
         self._stretches = [(a, a + s, b + s) for a, b, s in zip(cuts[:-1], cuts[1:], shifts, strict=True)]
         nnz = None if info.nnz is None else info.nnz * n_samples // info.n_samples
         self.info = dataclasses.replace(info, n_samples=n_samples, nnz=nnz)
-        self.part_sizes = getattr(source, "part_sizes", None)
-        self.reading_bytes = getattr(source, "reading_bytes", 0)
-
-    def verify(self) -> list[str]:
-        """Check the source."""
-        return self.whole.verify()
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` of these, as the source gives them."""
@@ -63,30 +52,15 @@ class SomeRows(WholeColumns):
             return blocks[0] if blocks else self.whole.read_rows(0, 0)
         return sp.vstack(blocks, format="csr") if self.info.is_sparse else np.concatenate(blocks)
 
-    def labels_column(self) -> StoredColumn | None:
-        """Return the labels of these rows, or None if there are none."""
-        return self._part(self.whole.labels_column())
-
-    def sample_column(self, name: str) -> StoredColumn | None:
-        """Return a per-sample column of these rows, or None if there is none."""
-        return self._part(self.whole.sample_column(name))
-
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the names of these rows, or None if rows have no names."""
         names = self.whole.read_row_names()
         return None if names is None else self._chosen(names)
 
-    def _part(self, column: StoredColumn | None) -> StoredColumn | None:
-        if column is None:
-            return None
-        read_rows = column.read_rows
-
-        def read() -> Iterator[np.ndarray]:
-            if read_rows is None:
-                return self._chosen(column.parts())
-            return (read_rows(slice(first, last)) for _, first, last in self._stretches)
-
-        return StoredColumn(self.info.n_samples, column.origin, column.what, read)
+    def _parts_from(self, column: StoredColumn) -> Iterator[np.ndarray]:
+        if (read_rows := column.read_rows) is None:
+            return self._chosen(column.parts())
+        return (read_rows(slice(first, last)) for _, first, last in self._stretches)
 
     def _chosen(self, parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         """Yield the values of these rows from those of all rows, both some at a time."""

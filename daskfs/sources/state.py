@@ -92,7 +92,7 @@ def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any],
         )
         raise InputError(msg)
     try:
-        found: int = source.unchanged_rows(planned["source"], n_rows)  # type: ignore[attr-defined]
+        found: int = unmarked(source).unchanged_rows(planned["source"], n_rows)  # type: ignore[union-attr]
     except InputError as error:
         msg = f"{error} data.append only takes rows at the end: restore the others, or start over with --overwrite."
         raise InputError(msg) from error

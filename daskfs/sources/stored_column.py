@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
+from daskfs.sources.base import Source
 from daskfs.sources.checks import check_label_column, check_length, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.sample_columns import COLUMNS, whole
@@ -63,19 +63,7 @@ class StoredColumn:
         return check_label_column(values, self.n_samples, self.origin, self.what)
 
 
-class Columns(Protocol):
-    """The part of a source that reads labels and per-sample columns."""
-
-    def labels_column(self) -> StoredColumn | None:
-        """Return the labels, or None if there are none."""
-        ...
-
-    def sample_column(self, name: str) -> StoredColumn | None:
-        """Return the per-sample column of a key in :data:`daskfs.sources.base.SAMPLE_COLUMNS`, or None."""
-        ...
-
-
-class WholeColumns(Columns):
+class WholeColumns(Source):
     """Reads columns of a source whole."""
 
     def verify(self) -> list[str]:
@@ -91,3 +79,43 @@ class WholeColumns(Columns):
         """Return a checked per-sample column, shape (n_samples,), or None if the source has none."""
         column = self.sample_column(name)
         return None if column is None else whole(COLUMNS[name], column.whole, column.n_samples, column.origin, name)
+
+
+class WrappedSource(WholeColumns):
+    """A source whose rows or values are made from those of another.
+
+    Attributes
+    ----------
+    whole
+        The other source.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.whole, self.info = source, source.info
+        self.part_sizes = getattr(source, "part_sizes", None)
+        self.reading_bytes = getattr(source, "reading_bytes", 0)
+
+    def verify(self) -> list[str]:
+        """Check the other source."""
+        return self.whole.verify()
+
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels, or None if there are none."""
+        return self._made_from(self.whole.labels_column())
+
+    def sample_column(self, name: str) -> StoredColumn | None:
+        """Return a per-sample column, or None if there is none."""
+        return self._made_from(self.whole.sample_column(name))
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return the names of the rows of the other source, or None if they have none."""
+        return self.whole.read_row_names()
+
+    def _made_from(self, column: StoredColumn | None) -> StoredColumn | None:
+        if column is None:
+            return None
+        return StoredColumn(self.info.n_samples, column.origin, column.what, lambda: self._parts_from(column))
+
+    def _parts_from(self, column: StoredColumn) -> Iterator[np.ndarray]:
+        """Yield the values of a column of the other source as they are here."""
+        raise NotImplementedError

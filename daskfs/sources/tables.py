@@ -13,7 +13,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
-from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names
+from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names, plain_type
 from daskfs.sources.csv_table import CsvTable
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.multifile import FileParts, PartSizes
@@ -209,18 +209,12 @@ def _common_type(kind: Any, other: Any, table: Table, name: str) -> Any:
     """Return the Arrow type that holds the values of both types."""
     import pyarrow as pa
 
-    empty = [pa.table({name: pa.array([], _plain(one))}) for one in (kind, other)]
+    empty = [pa.table({name: pa.array([], plain_type(one))}) for one in (kind, other)]
     try:
         return pa.concat_tables(empty, promote_options="permissive").schema.field(0).type
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         msg = f"{table.path}: column {name!r} has type {other}, and {kind} in files before: write one type into all."
         raise InputError(msg) from error
-
-
-def _plain(kind: Any) -> Any:
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _check_columns(table: Table, first: Table) -> None:

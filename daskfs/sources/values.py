@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+
+
+def decoded(value: Any) -> Any:
+    """Return bytes as text, and any other value as it is."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether one value of an array of objects is missing: None, NaN, or text without a character."""
+    return not value.strip() if isinstance(value, str | bytes) else value is None or value != value
+
+
+def as_text(value: Any) -> str | None:
+    """Return a value as text without white space around it, None if it is missing."""
+    return None if is_missing(value) else str(decoded(value)).strip() or None
+
+
+def as_number(value: Any) -> float | None:
+    """Return a number, or the one that text spells; None for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def in_order(names: Collection[str]) -> list[str]:
+    """Sort distinct names as numbers if all spell finite ones, else as text."""
+    numbers = {name: as_number(name) for name in names}
+    if all(number is not None and math.isfinite(number) for number in numbers.values()):
+        return sorted(numbers, key=lambda name: (numbers[name], name))
+    return sorted(names)
 
 
 def is_of(X: Any, library: str) -> bool:
@@ -53,13 +86,10 @@ def _parted(values: Any) -> tuple[Any, np.ndarray | None]:
     if isinstance(values, np.ma.MaskedArray):
         gone, values = np.ma.getmaskarray(values), np.asarray(values.data)
     if isinstance(values, np.ndarray) and values.dtype == object:
-        masked = np.fromiter(map(_is_masked, values.flat), bool, values.size).reshape(values.shape)
+        is_masked = (isinstance(one, np.ma.MaskedArray) and np.ma.is_masked(one) for one in values.flat)
+        masked = np.fromiter(is_masked, bool, values.size).reshape(values.shape)
         gone = masked if gone is None else gone | masked
     return values, gone
-
-
-def _is_masked(value: Any) -> bool:
-    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
 def _holds_masked(row: Any) -> bool:

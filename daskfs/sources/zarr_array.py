@@ -103,20 +103,10 @@ class ZarrMember:
 
     Attributes
     ----------
-    path, where
-        Path of its directory, and its name in messages.
     array
         The Zarr array.
-    shape, dtype
-        As stored.
-    chunks
-        Chunk shape.
-    held_bytes
-        Memory of a read in bytes in addition to the values: one chunk, stored and decoded.
-    attributes
-        As :data:`attributes_of` returns them.
-    dimensions
-        Names of the dimensions; None for an unnamed one.
+    path, where, shape, dtype, chunks, held_bytes, attributes, dimensions
+        As of :class:`daskfs.sources.hdf5.Hdf5Array`.
     """
 
     def __init__(self, path: StoragePath) -> None:
