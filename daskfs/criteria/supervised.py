@@ -11,14 +11,7 @@ from daskfs.criteria.filters import scatters, variance_ratio_pvalues
 from daskfs.criteria.laplacian import FiniteWidth, quotient
 from daskfs.criteria.ratio_test import RatioTest
 from daskfs.criteria.registry import Criterion, Significance, TestedParameters
-from daskfs.criteria.statistics import (
-    GraphForms,
-    Need,
-    NeedClassMoments,
-    NeedGraphForms,
-    NeedInvariants,
-    Statistics,
-)
+from daskfs.criteria.statistics import GraphForms, Need, NeedClassMoments, NeedGraphForms, NeedInvariants, Statistics
 from daskfs.graph.spec import Lists, TargetGraph, Weighting
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.moments import ClassMoments

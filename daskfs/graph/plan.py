@@ -25,13 +25,7 @@ from daskfs.graph.edges import (
 from daskfs.graph.engine import foreign_cost, replacements, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
-from daskfs.graph.partition import (
-    Partitioning,
-    block_rows,
-    largest_block,
-    partition_rows,
-    search_units,
-)
+from daskfs.graph.partition import Partitioning, block_rows, largest_block, partition_rows, search_units
 from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost

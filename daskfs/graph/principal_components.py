@@ -24,13 +24,7 @@ import scipy.sparse as sp
 from daskfs.graph.rows import create_own_rows, put_own_rows, searched_shape
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.principal_components import (
-    first_block,
-    leading,
-    leading_of_rows,
-    leading_of_span,
-    next_block,
-)
+from daskfs.kernels.principal_components import first_block, leading, leading_of_rows, leading_of_span, next_block
 from daskfs.kernels.regression.centered import CenteredRows, rows_per_block
 from daskfs.kernels.scaling import chain_of, without_zscore
 from daskfs.kernels.threads import one_thread

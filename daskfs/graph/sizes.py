@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.graph.partition import (
-    PIECE_BYTES,
-    SAMPLED_PER_CELL,
-    Partitioning,
-    graph_dtype,
-    projected_columns,
-)
+from daskfs.graph.partition import PIECE_BYTES, SAMPLED_PER_CELL, Partitioning, graph_dtype, projected_columns
 from daskfs.graph.projection import COMPONENT_CHOICES, FORCED_FEATURES, LANDMARKS, SPARSE_COMPONENTS, directions
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import index_dtype

@@ -6,10 +6,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, get_origin
 
-from pydantic import (
-    BaseModel,
-    ValidationError,
-)
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from daskfs.criteria.block import BlockType

@@ -10,11 +10,7 @@ from itertools import product
 from math import isfinite, prod
 from typing import Any
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.criteria.registry import criteria

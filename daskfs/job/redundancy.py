@@ -5,13 +5,7 @@ from __future__ import annotations
 import csv
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError

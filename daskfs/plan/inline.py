@@ -26,11 +26,7 @@ from daskfs.kernels.scaling import row_norms, row_sums
 from daskfs.kernels.statistics.column_hash import column_hashes, first_equal
 from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.plan.chain import Chain, Data, check_missing
-from daskfs.plan.lists import (
-    limited_lists,
-    longest_given,
-    needed_lists,
-)
+from daskfs.plan.lists import limited_lists, longest_given, needed_lists
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints

@@ -8,15 +8,7 @@ from typing import Any
 from daskfs.report.model import Correlation, Elimination, Round, Solution, TradeOff
 from daskfs.report.plots import objective_curve
 from daskfs.report.table_cells import Cell, Fact, number_cell
-from daskfs.report.values import (
-    MISSING,
-    format_count,
-    format_number,
-    format_percent,
-    full_number,
-    plottable,
-    positive,
-)
+from daskfs.report.values import MISSING, format_count, format_number, format_percent, full_number, plottable, positive
 
 COLUMNS = {
     "mean": "mean over the rows",

@@ -17,10 +17,7 @@ from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.given import check_given
-from daskfs.plan.lists import (
-    limited_lists,
-    needed_lists,
-)
+from daskfs.plan.lists import limited_lists, needed_lists
 from daskfs.ranking.batches import combined_method
 from daskfs.ranking.images import SCORE_IMAGES_STAGE
 from daskfs.ranking.tables import RANK_STAGE

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import (
-    block_dtype,
-    check_range,
-    check_shape,
-    file_identity,
-    refuse_options,
-)
+from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.npy_file import NpyFile, whole_file
 from daskfs.sources.resolve import resolve_feature_names

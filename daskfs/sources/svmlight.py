@@ -17,14 +17,7 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import (
-    MOST_FEATURES,
-    check_range,
-    check_shape,
-    file_identity,
-    first_line,
-    refuse_options,
-)
+from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, first_line, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, cut_lines
