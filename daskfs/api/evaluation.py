@@ -296,7 +296,8 @@ def evaluate_selectors(
             msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."
             raise InputError(msg)
         for name, values in sample_columns.items():
-            column = StoredColumn(n_samples, _argument(name), name, lambda given=values: iter([given]))  # type: ignore[misc]
+            origin = "sample_weight" if name == "weights" else name
+            column = StoredColumn(n_samples, origin, name, lambda given=values: iter([given]))  # type: ignore[misc]
             put_sample_column(context.store, column)
         names = stored_names if columns is None else tuple(map(str, columns))
         if names is not None:
@@ -362,10 +363,6 @@ def evaluate_selectors(
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
         return _collected(context, stages, notes)
-
-
-def _argument(name: str) -> str:
-    return "sample_weight" if name == "weights" else name
 
 
 def _checked(X: Any, names: Any) -> Any:

@@ -323,7 +323,8 @@ def stream_cost(n_samples: int, weightings: Sequence[Weighting]) -> Cost:
     if not weightings:
         return ()
     rows = min(block_rows(n_samples), n_samples)
-    together = Counter((w.graph, w.n_neighbors) for w in _of_edges(weightings))
+    of_edges = {dataclasses.replace(weighting, self_loops=False) for weighting in weightings}
+    together = Counter((w.graph, w.n_neighbors) for w in of_edges)
     n_weights, k = max(LEAST_WEIGHTS, *together.values()), max(w.n_neighbors for w in weightings)
     return (
         *stored_edges(n_samples, k),
@@ -331,11 +332,6 @@ def stream_cost(n_samples: int, weightings: Sequence[Weighting]) -> Cost:
         Array("degrees of rows, put together", (2, len(weightings), rows)),
         *(marks_cost(n_samples) if any(weighting.labeled_factor != 1 for weighting in weightings) else ()),
     )
-
-
-def _of_edges(weightings: Iterable[Weighting]) -> set[Weighting]:
-    """Return the weightings without self-loops, each once."""
-    return {dataclasses.replace(weighting, self_loops=False) for weighting in weightings}
 
 
 def score_cost(

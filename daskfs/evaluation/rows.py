@@ -39,23 +39,17 @@ LEAST_REPEATED = 0.01
 
 
 # -------------------------------------------------------------------------------------------------------- rows in use
-def sample_part(unit: int, parameters: Mapping[str, Any], context: Context) -> slice:
-    """Return the range of rows of X that one unit of "sample-rows" searches for rows in use."""
-    shape, bands = context.tiles.shape, int(parameters["bands_per_unit"])
-    return slice(unit * bands * shape.tile_rows, min((unit + 1) * bands * shape.tile_rows, shape.n_samples))
-
-
 def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Store the rows in use that are in the bands of one unit."""
     rows = context.store.open(layout.EVALUATION_ROWS)[...]
-    part = sample_part(unit, parameters, context)
+    shape, bands = context.tiles.shape, int(parameters["bands_per_unit"])
+    part = slice(unit * bands * shape.tile_rows, min((unit + 1) * bands * shape.tile_rows, shape.n_samples))
     chosen = np.zeros(part.stop - part.start, dtype=bool)
     low, high = np.searchsorted(rows, [part.start, part.stop])
     chosen[rows[low:high] - part.start] = True
     arrays, hashes = dict[str, np.ndarray](), np.empty(0, dtype=np.uint64)
     if chosen.any():
-        height = context.tiles.shape.tile_rows
-        found = context.tiles.unfilled().aligned_rows(part, height, None, chosen)
+        found = context.tiles.unfilled().aligned_rows(part, shape.tile_rows, None, chosen)
         blocks = [block for _, block in found if block.shape[0]]
         if is_sparse(blocks[0]):
             block = sp.vstack(blocks, format="csr")

@@ -229,7 +229,7 @@ def _combined_table(
         own = memory_context(X[rows], labels, None if seen.weights is None else seen.weights[rows], policy)
         try:
             check_batch_size(rows.size)
-            known = _found_lists(own, plain, parameters)
+            known = _searched(own, lists_over_rows([plain], rows.size, parameters), parameters)
             ranks.append(plain.ranks(_score(own, plain, labels, parameters, known, None)))
         except InputError as error:
             problems.append(str(error))
@@ -237,11 +237,6 @@ def _combined_table(
         msg = f"no batch serves method {method.label}: {problems[0]}"
         raise InputError(msg)
     return combine_ranks(np.stack(ranks))
-
-
-def _found_lists(own: Context, method: Method, parameters: Mapping[str, Any]) -> NeighborTables:
-    """Return the neighbor lists of one method over the rows of a context."""
-    return _searched(own, lists_over_rows([method], own.tiles.shape.n_samples, parameters), parameters)
 
 
 def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: Mapping[str, Any]) -> NeighborTables:

@@ -118,7 +118,8 @@ def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterat
         raise InputError(msg)
     found = results(context.store, parameters)
     yield values_table(found)
-    cubes = cubes_of(found, design, _kind_of_folds(context.store))
+    folds: str | None = context.store.need_json(layout.EVALUATION_DESIGN)["folds"]
+    cubes = cubes_of(found, design, folds)
     yield Table("evaluation_summary", SUMMARY_COLUMNS, [row for cube in cubes for row in _summary(cube)])
     yield Table("comparisons", COMPARISON_COLUMNS, [row for cube in cubes for row in _comparisons(cube)])
     yield Table("gap", GAP_COLUMNS, [row for pair in _in_both_settings(cubes) for row in _gap(*pair)])
@@ -128,11 +129,6 @@ def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterat
     names = context.tiles.feature_names()
     rows = [row for group in groups for row in _frequencies(context.store, group, design, names)]
     yield Table("selection_frequency", FREQUENCY_COLUMNS, rows)
-
-
-def _kind_of_folds(store: Store) -> str | None:
-    kind: str | None = store.need_json(layout.EVALUATION_DESIGN)["folds"]
-    return kind
 
 
 # -------------------------------------------------------------------------------------------------- failed selections

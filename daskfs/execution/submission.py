@@ -364,7 +364,9 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
             if ended.failed is not None:
                 ended.failed.result()
             elif record is None:
-                raise UnitError(_left_nothing(context, stage, unit))
+                url = context.store.url
+                msg = f"unit {unit} of stage {stage.name} left no record in {url}: do the workers share it?"
+                raise UnitError(msg)
         except KilledWorker as error:
             flight.resubmit(unit, error.allowed_failures + 1, error.last_worker.address)
         except NoValidWorkerError as error:
@@ -391,7 +393,3 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
 
     def __exit__(self, *_: object) -> None:
         self._flight.release()
-
-
-def _left_nothing(context: Context, stage: Stage, unit: int) -> str:
-    return f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"

@@ -88,7 +88,9 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
         _check_names(root, contents, target)
     listed = _listed_columns(root, contents)
     _list_columns(root, [name for name in listed if name not in contents.columns])
-    with _temporary_folder(target) as folder, quiet_zarr():
+    where = None if isinstance(target, ObjectPath) else target.parent  # for moves on its file system, or uploads
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as temporary, quiet_zarr():
+        folder = Path(temporary)
         group = zarr.create_group(store=str(folder / "group.zarr"), zarr_format=root.metadata.zarr_format)
         _write_columns(group, contents)
         _write_facts(group, contents)
@@ -110,14 +112,6 @@ def _list_columns(root: Any, names: Sequence[str]) -> None:
     if zarr.open_group(root.store_path, mode="r").metadata.consolidated_metadata is not None:
         with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # the user's group was consolidated
             zarr.consolidate_metadata(root.store_path, zarr_format=root.metadata.zarr_format)
-
-
-@contextmanager
-def _temporary_folder(target: StoragePath) -> Iterator[Path]:
-    """Yield a temporary folder on the file system of the group, for moves, or a local one, for uploads."""
-    where = None if isinstance(target, ObjectPath) else target.parent
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as folder:
-        yield Path(folder)
 
 
 def _move(new: Path, old: StoragePath) -> None:

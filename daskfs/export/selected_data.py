@@ -120,12 +120,9 @@ class Reduced:
             found["labels"] = labels.values
             if labels.task == "classification":
                 found["labels"] = np.array([*labels.classes, ""])[labels.values]
-        return found | {name: as_numbers(values) for name, values in self.sample_columns().items()}
-
-
-def as_numbers(values: np.ndarray) -> np.ndarray:
-    """Convert a column for all formats, shape (n_samples,): datetimes to ISO text, all else unchanged."""
-    return np.datetime_as_string(values) if values.dtype.kind == "M" else values
+        for name, values in self.sample_columns().items():
+            found[name] = np.datetime_as_string(values) if values.dtype.kind == "M" else values
+        return found
 
 
 def unused_name(name: str, taken: Any) -> str:

@@ -72,7 +72,7 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     for rows in unit_blocks(shape.n_samples, int(parameters["blocks_per_unit"]), unit):
         indices, distances = (part[rows, :width] for part in candidates)
         found = np.empty((len(indices), k), indices.dtype), np.empty((len(indices), k))
-        for some in row_blocks(len(indices), merged_rows(k, width)):
+        for some in row_blocks(len(indices), max(1, MIXED_ENTRIES // (width + 4 * k))):
             where = slice(rows.start + some.start, rows.start + some.stop)
             *parts, is_open = merge(where, indices[some], distances[some])
             found[0][some], found[1][some] = parts
@@ -80,11 +80,6 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         store.open(layout.KNN_INDICES.format(lists.name))[rows] = found[0]
         store.open(layout.KNN_DISTANCES.format(lists.name))[rows] = found[1]
     return {"n_open": n_open}
-
-
-def merged_rows(k: int, width: int) -> int:
-    """Return the number of rows that are merged at a time."""
-    return max(1, MIXED_ENTRIES // (width + 4 * k))
 
 
 class _Merge:

@@ -281,7 +281,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
                 trained = np.zeros(step.stop - step.start, dtype=bool)
                 trained[shown[slice(*np.searchsorted(shown, [first, first + trained.size]))] - first] = True
                 members = assign_rows(space.rows(rows), cells, trained)
-                parts.append(_moved(members, first - start))
+                parts.append(replace(members, row=members.row + first - start))
                 nearest = close_band(rows, first, queries, numbers, spec, nearest)
     store.open(layout.KNN_RECALL.format(spec.name))[unit : unit + 1] = nearest[None]
     members = joined_members(parts)
@@ -291,10 +291,6 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     shards.close()
     sizes = np.bincount(members.group, minlength=plan.n_groups)
     return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
-
-
-def _moved(members: Members, offset: int) -> Members:
-    return Members(members.row + offset, members.group, members.is_home, members.starts, members.cell)
 
 
 def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_matrix:
@@ -349,15 +345,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             elif sketch is not None and engine == "descent":
                 indices, distances = descent_neighbors(X, spec.metric, k, sketch, width, dimension, spec.random_state)
             else:
-                starts, cell = split_large(
-                    partial(_space_rows, space, X),
-                    is_home,
-                    starts,
-                    cell,
-                    k,
-                    spec.recall,
-                    spec.random_state,
-                )
+                read = partial(_space_rows, space, X)
+                starts, cell = split_large(read, is_home, starts, cell, k, spec.recall, spec.random_state)
                 indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
                 if not tiles.is_pairwise:
                     fill_short_lists(X, spec.metric, is_home, indices, distances)

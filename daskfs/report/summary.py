@@ -469,11 +469,12 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     filtered, level = bool(rule.get("filtered")), float(rule.get("fdr", LEVEL))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     axis = feature_axis(names, is_asked=bool(facts.feature_axis))
-    task = tiles.info.task
+    task, source = tiles.info.task, tiles.info.source
+    source = source if is_generated(source) else PurePath(source).name or source
     evaluation = evaluation_summary(store, plan, task, facts.evaluation) if task else Evaluation()
     return {
         **facts.model_dump(include={*Shown.model_fields}),
-        "title": facts.title or f"Feature ranking of {_short_source(tiles.info.source)}",
+        "title": facts.title or f"Feature ranking of {source}",
         "axis": facts.feature_axis or ("" if axis is None else "feature"),
         "files": [name for name in layout.RESULTS if name.endswith(".csv") and is_there(store.path(name))],
         "version": __version__,
@@ -569,11 +570,6 @@ def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarr
     best = chosen[:BEST]
     parts = {"x": axis[places], "score": scores[places], "best_x": axis[best], "best_score": scores[best]}
     return {name: values.tolist() for name, values in parts.items()}
-
-
-def _short_source(source: str) -> str:
-    """Return the last part of a path or URL, or the name of generated data."""
-    return source if is_generated(source) else PurePath(source).name or source
 
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:

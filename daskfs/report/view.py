@@ -76,7 +76,7 @@ def page(report: Report) -> dict[str, Any]:
         "created": format_time(report.created),
         "verdict": _verdict(report),
         "tests": significance_sentence(None if report.significance is None else report.significance.model_dump()),
-        "best": _best(report),
+        "best": list(zip_longest(*(one.best or [row.name for row in one.top[:BEST]] for one in report.methods))),
         "tiles": _tiles(report),
         "data": None if report.data is None else _data(report.data),
         "methods": _methods(report),
@@ -120,12 +120,6 @@ def _verdict(report: Report) -> dict[str, str] | None:
         "sentence": verdict_sentence(found, int(report.data.n_features)),
         "beside": comparison_sentence(found).capitalize(),
     }
-
-
-def _best(report: Report) -> list[tuple[str | None, ...]]:
-    """Return the names of the first features, a row for each rank with a column for each method."""
-    columns = [method.best or [row.name for row in method.top[:BEST]] for method in report.methods]
-    return list(zip_longest(*columns))
 
 
 def _tiles(report: Report) -> list[tuple[str, str, str]]:

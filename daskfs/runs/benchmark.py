@@ -168,6 +168,7 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
     blocks: dict[str, Any] = {}
     for key in ("transform", "graph", "select"):
         blocks[key] = {**getattr(study, key), **(entry.get(key) or {})}
+    title = None if study.output.title is None else f"{study.output.title}: {name}"
     raw = {
         "data": data,
         **blocks,
@@ -176,13 +177,9 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
         "cluster": study.cluster,
         "dask": study.dask,
         "storage": {name: bucket.model_dump() for name, bucket in study.storage.items()},
-        "output": {"path": str(as_path(study.output.path) / name), "title": _title(study, name)},
+        "output": {"path": str(as_path(study.output.path) / name), "title": title},
     }
     return make_job(raw, f"{where}, data set {name}")
-
-
-def _title(study: Study, name: str) -> str | None:
-    return None if study.output.title is None else f"{study.output.title}: {name}"
 
 
 def members(study: Study) -> list[Member]:

@@ -228,23 +228,13 @@ def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[s
     return {
         "stage": stage.name,
         "units": stage.n_units,
-        "done": done_units(context, stage, stages),
-        **_rounds(context, stage, stages),
+        "done": stage.n_units - len(pending_units(context, stage, stages)),
+        **({"rounds": rounds_done(context, stage, stages)[0]} if stage.loop else {}),
         "bytes_read": stage.bytes_read,
         "bytes_written": stage.bytes_written,
         "peak_bytes": stage.peak_bytes,
         "cost": [{"held": str(held), "bytes": held.nbytes} for held in stage.cost],
     }
-
-
-def _rounds(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, int]:
-    """Return the number of finished rounds of a stage in a loop; empty for other stages."""
-    return {"rounds": rounds_done(context, stage, stages)[0]} if stage.loop else {}
-
-
-def done_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
-    """Return the number of finished units of a stage, in a loop those of the current round."""
-    return stage.n_units - len(pending_units(context, stage, stages))
 
 
 def rewrite_report(url: str) -> dict[str, Any]:

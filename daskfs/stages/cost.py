@@ -136,10 +136,6 @@ class Workers:
     driver: int = 0
     warning: str = ""
 
-    def needed_bytes(self, memory_limit: int) -> int:
-        """Return the bytes that the workers, each with a memory limit, and the driver need together."""
-        return self.count * memory_limit + self.driver
-
     @property
     def unit_limit(self) -> int | None:
         """Memory limit for the plan of one unit, of those that share a process; None if unknown."""

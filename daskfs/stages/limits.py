@@ -57,7 +57,8 @@ def check_memory(
         f"{'Start workers with one of' if is_joined else 'Set cluster.memory_limit to'} {enough} MiB or more"
         f"{'' if is_joined and threads == 1 else f', or start fewer {fewer}'}"
     )
-    if workers.machine is not None and (wanted := workers.needed_bytes(enough * MiB)) > workers.machine.nbytes:
+    wanted = workers.count * enough * MiB + workers.driver
+    if workers.machine is not None and wanted > workers.machine.nbytes:
         msg += f": with the driver they would need {wanted / MiB:.0f} MiB, and there are {workers.machine}"
     msg += "."
     if (advice := kind_of(stage.kind).advice) is not None:

@@ -30,6 +30,8 @@ GAVE_UP_SECONDS = 3.0
 """Seconds after which an error is one that the client has retried itself."""
 CREDENTIAL_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 """Hosts that clients ask for credentials if the environment has none."""
+ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+"""Variables of the environment that name an endpoint."""
 NO_CREDENTIALS = (
     "the environment holds no credentials for it; of a public bucket say so by storage: {BUCKET: {anonymous: true}}"
 )
@@ -109,7 +111,7 @@ def _client(root: str, access: Access) -> Any:
     options = {key: value for key, value in options.items() if value is not None}
     if access.anonymous:
         options["skip_signature"] = True
-    named = access.endpoint or next((value for key, value in os.environ.items() if _names_endpoint(key)), "")
+    named = access.endpoint or next((value for key, value in os.environ.items() if key in ENDPOINTS), "")
     try:
         connect: Any = from_url  # its types reject a mapping of options
         return connect(
@@ -122,10 +124,6 @@ def _client(root: str, access: Access) -> Any:
         hint = ": set AZURE_STORAGE_ACCOUNT_NAME" if "Account must be specified" in str(error) else ""
         msg = f"{root} cannot be reached: {first_line(error)}{hint}"
         raise InputError(msg) from error
-
-
-def _names_endpoint(key: str) -> bool:
-    return key in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 
 
 def first_line(error: BaseException) -> str:

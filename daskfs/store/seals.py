@@ -88,11 +88,6 @@ def merge_entries(entries: Iterable[np.ndarray]) -> np.ndarray:
     return together[is_last]
 
 
-def chained_digest(inputs: str, label: str, digest: str) -> str:
-    """Return the inputs of the stage that follows a stage of some inputs."""
-    return hashlib.sha256(json.dumps([inputs, label, digest]).encode()).hexdigest()[:DIGITS]
-
-
 @dataclass(frozen=True)
 class Sealed:
     """Seal of a stage, or of one round of it, without its entries."""
@@ -104,7 +99,7 @@ class Sealed:
     @property
     def after(self) -> str:
         """Inputs of the next stage or round."""
-        return chained_digest(self.inputs, self.label, self.digest)
+        return hashlib.sha256(json.dumps([self.inputs, self.label, self.digest]).encode()).hexdigest()[:DIGITS]
 
     def to_json(self) -> list[str]:
         """Return the fields as a list of JSON values."""

@@ -74,17 +74,13 @@ def _sample_columns(tiles: Tiles, columns: str | None = None, only_batch: str | 
     return tuple(name for name in SAMPLE_COLUMNS if tiles.info.facts.get(name) is not None and name not in left_out)
 
 
-def is_part(spec: SourceSpec) -> bool:
-    """Return whether a spec names a part of a tile store."""
-    return spec.columns is not None or spec.only_batch is not None
-
-
 def open_part_or_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
     """Open the source of a spec: a part of a tile store, or as :func:`daskfs.sources.open_source` does.
 
     Only some of its rows if it has more than ``spec.max_samples``.
     """
-    source = TilePart(spec) if is_part(spec) else open_source(spec, known)
+    is_part = spec.columns is not None or spec.only_batch is not None
+    source = TilePart(spec) if is_part else open_source(spec, known)
     if spec.max_samples is None or source.info.n_samples <= spec.max_samples:
         return source
     return SomeRows(source, spec.max_samples)

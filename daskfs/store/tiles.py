@@ -485,7 +485,8 @@ class Tiles:
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             low, high = np.searchsorted(rows, [band.start, band.stop])
             if low < high:
-                block = self._column_block(band, start, stop)
+                stored = self._stored_block(band, start, stop)
+                block = np.asarray(stored.toarray() if is_sparse(stored) else stored)
                 result[low:high] = block[(rows[low:high] - band.start)[:, None], (columns - start)[None, :]]
         return result
 
@@ -556,11 +557,6 @@ class Tiles:
                 path = as_path(self.info.x_path)
                 self._x = ChunkedArray(path, open_foreign(path), foreign=True)
         return self._x
-
-    def _column_block(self, band: slice, start: int, stop: int) -> np.ndarray:
-        """Return one band of columns ``start:stop``, dense."""
-        block = self._stored_block(band, start, stop)
-        return np.asarray(block.toarray() if is_sparse(block) else block)
 
     def _stored_block(self, band: slice, start: int, stop: int) -> np.ndarray | sp.csc_matrix:
         """Return one band of columns ``start:stop``, dense or CSC."""

@@ -42,11 +42,6 @@ def has_moments(scaling: Scaling) -> bool:
     return components_of(scaling) is not None or ends_with(scaling, "zscore")
 
 
-def _steps_before(scaling: Scaling) -> Scaling | None:
-    """Return the steps of whose values the statistics are."""
-    return steps_of(scaling).first if components_of(scaling) is None else chain_of(scaling)
-
-
 def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the arrays that all bands write to."""
     shape = context.tiles.shape
@@ -68,7 +63,8 @@ def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) 
     block = tiles.as_counted().read_rows(band)
     by_steps: dict[Scaling | None, list[Scaling]] = {}
     for scaling in parameters["scalings"]:
-        by_steps.setdefault(_steps_before(scaling), []).append(scaling)
+        first = steps_of(scaling).first if components_of(scaling) is None else chain_of(scaling)
+        by_steps.setdefault(first, []).append(scaling)
     for first, scalings in by_steps.items():
         norms, moments = _of_rows(tiles, block, weights, first, scalings)
         for scaling in scalings:

@@ -67,7 +67,7 @@ def plan_rescaled(
     columns = n_classes or PLANNED_CLASSES
     for key, some in groups.items():
         group = _Group(shape, key, some, columns, process)
-        stages |= {s.name: s for s in _plan_group(group, memory_limit)}
+        stages |= {s.name: s for s in (*_plan_scale(group), *_plan_loop(group, memory_limit), _plan_tables(group))}
     return list(stages.values())
 
 
@@ -146,10 +146,6 @@ class _Group:
         return f"rescaled-tables-{self.key}"
 
 
-def _plan_group(group: _Group, memory_limit: int | None) -> list[Stage]:
-    return [*_plan_scale(group), *_plan_loop(group, memory_limit), _plan_tables(group)]
-
-
 def _plan_scale(group: _Group) -> list[Stage]:
     """Plan the stages that make center, scale and, under "cholesky", S."""
     d, key = group.shape.n_features, group.key
@@ -179,7 +175,9 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
     """Plan the two stages of a round: a pass over the rows, and the solutions of all methods."""
     shape, key, n_methods = group.shape, group.key, len(group.methods)
     cut, states = row_parts(shape), group.states
-    holding = _holding(group, memory_limit)
+    # rows that a process may cache between rounds
+    room = room_between_rounds(shape.n_samples, total(group.busy), total(group.kept), memory_limit)
+    holding = min(room, total(blocks_cost(shape)))
     cost = (*group.busy, Fixed("rows held from round to round", holding))
     sums = WORD * (shape.n_features + 2) * (group.n_columns + 1) * cut.n_stretches * n_methods
     parameters = {
@@ -211,12 +209,6 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
         **group.common,
     )
     return [parts, solve]
-
-
-def _holding(group: _Group, memory_limit: int | None) -> int:
-    """Return the bytes of rows that a process may cache between rounds."""
-    room = room_between_rounds(group.shape.n_samples, total(group.busy), total(group.kept), memory_limit)
-    return min(room, total(blocks_cost(group.shape)))
 
 
 def _plan_tables(group: _Group) -> Stage:

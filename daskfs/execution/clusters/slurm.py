@@ -234,7 +234,8 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
             **options,
         )
     except (OSError, RuntimeError, ValueError) as error:
-        msg = f"the scheduler for cluster.slurm cannot start: {_last_line(error)}."
+        last_line = (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".")
+        msg = f"the scheduler for cluster.slurm cannot start: {last_line}."
         raise ClusterError(msg) from error
     with cluster, Client(cluster, timeout=settings.wait_seconds) as client:
         cluster.adapt(minimum=settings.n_workers, maximum=settings.n_workers)
@@ -257,10 +258,6 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
         wait_for_workers(client, settings, told, look)
         yield client
-
-
-def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".")
 
 
 def _all_ended(n_jobs: int, logs: str | None) -> str:
