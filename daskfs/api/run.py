@@ -278,7 +278,6 @@ class RunResult(Mapping[str, Any]):
         return self._drawn(stability_plot(panels[0]) if panels else None, "selections of several folds", ax)
 
     def _shown(self, label: str | None) -> Method:
-        """Return a method of the report."""
         wanted = label or self.best or self.methods[0]
         found = next((method for method in self._report.methods if method.label == wanted), None)
         if found is None:

@@ -31,7 +31,6 @@ def centered_criterion(**own: Any) -> Criterion:
 
 
 def _needs(parameters: Parameters) -> tuple[NeedMoments]:
-    """Return the moments over all rows."""
     return (NeedMoments(without_zscore(parameters.score_scaling)),)
 
 

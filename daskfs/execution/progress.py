@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from daskfs.execution.streams import Messages
 from daskfs.redaction import strip_control_characters
@@ -22,40 +22,24 @@ SHOW_SECONDS = 0.2
 """Minimum time between two changes of a bar in a notebook."""
 
 
-class Progress(Protocol):
-    """Receiver of the progress of a run."""
+class Progress:
+    """Receiver of the progress of a run, of which this base class shows nothing."""
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Begin a stage with `n_pending` units left, or a loop with its first stage."""
-        ...
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a finished unit."""
-        ...
 
     def message(self, text: str) -> None:
         """Print one line."""
-        ...
 
     def close(self) -> None:
         """End the display."""
-        ...
 
 
-class Silent:
+class Silent(Progress):
     """Progress without output."""
-
-    def start_stage(self, stage: Stage, n_pending: int) -> None:
-        """Ignore."""
-
-    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        """Ignore."""
-
-    def message(self, text: str) -> None:
-        """Ignore."""
-
-    def close(self) -> None:
-        """Ignore."""
 
 
 class StageClock:
@@ -113,7 +97,7 @@ class Clocks:
         return next((one for one in clocks if one.loop or one.done < one.n_units), next(iter(clocks), None))
 
 
-class OfSeveral:
+class OfSeveral(Progress):
     """Progress of one of several runs that share a display, which stays open at its end.
 
     Parameters
@@ -144,15 +128,12 @@ class OfSeveral:
         with self._lock:
             self._progress.message(f"{self._name}: {text}")
 
-    def close(self) -> None:
-        """Leave the display open."""
-
     def _named(self, stage: Stage) -> Stage:
         of_run = f" of {self._name}"
         return replace(stage, name=stage.name + of_run, loop=stage.loop and stage.loop + of_run)
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """One line when a stage begins, and one every 30 seconds, even while a long unit runs.
 
     Parameters
@@ -204,7 +185,7 @@ class PlainProgress:
         self._thread.join()
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """A bar for each stage, on a terminal."""
 
     def __init__(self) -> None:
@@ -259,7 +240,7 @@ class LiveProgress:
         self._bars.stop()
 
 
-class NotebookProgress:
+class NotebookProgress(Progress):
     """A bar for the stage that runs, in the output of a cell; a line on the whole run at its end.
 
     Parameters

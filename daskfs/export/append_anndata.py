@@ -20,8 +20,7 @@ from daskfs.errors import InputError, JobError
 from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
 from daskfs.export.atomic_publish import copy_file, fsync_tree, publish_at, put_tree, replace
 from daskfs.export.collect import KEY, Contents, is_ours
-from daskfs.sources.checks import first_line
-from daskfs.storage import ObjectPath, StoragePath, as_path, zarr_store
+from daskfs.storage import ObjectPath, StoragePath, as_path, first_line, zarr_store
 from daskfs.storage.file_cache import file_state
 
 ORDER = "column-order"

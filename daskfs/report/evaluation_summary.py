@@ -278,7 +278,6 @@ def _facts(p: Mapping[str, Any], found: Mapping[str, Any], means: Sequence[Row],
 
 
 def _described(spec: ModelSpec, task: Task, p: Mapping[str, Any]) -> str:
-    """Describe a model in words."""
     kind = {"classification": "classifier", "regression": "regressor"}.get(family_of(spec, task), "")
     own = dict(spec.parameters)
     words = f"{spec.name} {kind}" if spec.name in ("linear-svm", "rbf-svm", "ridge") else spec.name

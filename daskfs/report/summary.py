@@ -239,7 +239,6 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
-    """Return facts on the neighbor search of a graph."""
     lists = next((s for s in plan.stages if s.name in (f"targets-{name}", name)), None)
     if lists is not None and lists.is_of(TARGETS_STAGE):
         scaling = "zscore" if lists.parameters["lists"]["standardize"] else None

@@ -298,7 +298,6 @@ def _as_image(image: Image, label: str = "") -> str:
 
 
 def _image(image: Image, label: str) -> dict[str, Any]:
-    """Return images of scores and first features."""
     sizes = ", ".join(format_count(number) for number in image.sizes)
     return {
         "scores": pixel_image(image.scores, description=_as_image(image, label)),
@@ -330,7 +329,6 @@ def _is_whole(value: Number) -> bool:
 
 
 def _whole(value: Number) -> Number:
-    """Return a whole number as an integer."""
     number = plottable(value)
     return value if number != number else int(number)
 
@@ -359,7 +357,6 @@ _MEASURES = {"correlation": "absolute correlation", "distance_correlation": "dis
 
 
 def _redundancy(found: Redundancy) -> list[Fact]:
-    """Return facts on the redundancy filter."""
     measure = _MEASURES.get(found.measure)
     looked = [
         ("Threshold", format_number(found.threshold)),

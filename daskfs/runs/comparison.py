@@ -234,19 +234,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compare finished runs, write the tables and the page, and return the summary.
 
-    Parameters
-    ----------
-    runs
-        One run for each data set.
-    output
-        Store for the tables and the page.
-    wanted
-        ``model``, ``metric``, ``n_selected`` and ``setting`` to compare by; defaults for None as in
-        :func:`compare_runs`.
-    title
-        Title of the page.
-    notes
-        Additional notes for the page.
+    `wanted` has the ``model``, ``metric``, ``n_selected`` and ``setting`` to compare by, None for the defaults of
+    :func:`compare_runs`. Tables and page, with the title and the notes, are written into `output`.
     """
     model, setting = _common_model(runs, wanted["model"]), _common_setting(runs, wanted["setting"])
     judged = [_judged(run, setting, model, wanted) for run in runs]

@@ -209,7 +209,6 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
 
 
 def _engine(run: PlannedRun, job: Job) -> str:
-    """Return the engine by which all rows are searched."""
     if job.graph.engine != "auto":
         return job.graph.engine
     return "exact" if any(stage.is_of(NEIGHBORS_STAGE) for stage in run.stages) else "cells"

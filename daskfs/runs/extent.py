@@ -64,16 +64,7 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
 
     Rows are halved first, then the baseline of all features is dropped, then the features of joint methods are halved.
 
-    Parameters
-    ----------
-    evaluate
-        The evaluate block of the job.
-    shape
-        Shape of X.
-    n_rows
-        Number of labeled rows.
-    methods
-        Methods whose features may be thinned if they are joint.
+    `n_rows` is the number of labeled rows.
     """
     full = Extent(evaluate.max_samples, evaluate.baselines)
     may_go = evaluate.baselines and "baselines" not in evaluate.model_fields_set

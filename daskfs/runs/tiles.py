@@ -20,6 +20,7 @@ from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
 from daskfs.sources.state import contents_of, source_state, unchanged_rows
+from daskfs.sources.zarr_array import ZarrMember
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.stage import digest
 from daskfs.storage import as_path, is_url
@@ -134,10 +135,10 @@ def plan_source(
         info.row_multiple,
         MIN_UNITS if reads_all else workers.n_units,
     )
-    x_path = _path_in_place(source, workers.unit_limit)
-    if x_path is not None:
-        rows, columns = source.chunks  # type: ignore[attr-defined]
-        rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
+    array = _array_in_place(source, workers.unit_limit)
+    x_path = None if array is None else str(array.path)
+    if array is not None:
+        rows, columns = min(array.chunks[0], info.n_samples), min(array.chunks[1], info.n_features)
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
     raw = spec.to_json()
     state = source_state(spec, source)
@@ -239,11 +240,9 @@ def n_labeled(tiles_url: str) -> int | None:
     return None if found["task"] is None else int(found["n_labeled"])
 
 
-def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
-    path, chunks = getattr(source, "array_path", None), getattr(source, "chunks", None)
-    info = source.info
-    if path is None or chunks is None or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype:
+def _array_in_place(source: Source, memory_limit: int | None) -> ZarrMember | None:
+    info, array = source.info, getattr(source, "in_place", None)
+    if array is None or array.dtype != info.dtype:
         return None
-    if not serves_in_place(info.n_samples, tuple(chunks), info.n_features, info.dtype.name, memory_limit):
-        return None
-    return str(path)
+    serves = serves_in_place(info.n_samples, array.chunks, info.n_features, info.dtype.name, memory_limit)
+    return array if serves else None

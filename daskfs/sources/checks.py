@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import PurePath
@@ -180,12 +181,7 @@ def refuse_options(
 ) -> None:
     """Raise :class:`InputError` if the spec sets an option that its kind of source does not have.
 
-    Parameters
-    ----------
-    spec
-        Description of the data.
-    array, exclude, dims, transpose, delimiter
-        Whether this source has the option; `delimiter` also stands for `decimal`.
+    The flags say which ones it has; `delimiter` also stands for `decimal`.
     """
     if spec.array is not None and not array:
         msg = (
@@ -235,12 +231,15 @@ def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str
     return {"kind": kind, "size": status.st_size, "mtime_ns": status.st_mtime_ns, **selection}
 
 
+def file_state(path: StoragePath) -> list[int] | None:
+    """Return size, 0 of a directory, and modification time of a file; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
+
+
 def unreadable(where: object, error: OSError) -> InputError:
     """Return the error for a file that could not be fetched: ``error.filename``, or `where` without one."""
     return InputError(f"{error.filename or where} cannot be read: {error.strerror or error}")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type if that is empty."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -153,7 +153,7 @@ def in_rows(n_rows: int, read: Callable[[slice], np.ndarray], rows_at_once: int 
     return map(read, row_blocks(n_rows, rows_at_once or ROWS_AT_ONCE))
 
 
-def numbered(parts: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+def with_first_rows(parts: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
     """Yield each part of a column with the number of its first row."""
     row = 0
     for part in parts:

@@ -14,11 +14,11 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, booleans_of, numbers_of, trimmed
-from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
+from daskfs.sources.checks import not_numbers, shorten_names, unknown_name
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
 from daskfs.sources.values import as_number
-from daskfs.storage import StoragePath
+from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 4 << 20

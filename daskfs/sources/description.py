@@ -13,7 +13,7 @@ from daskfs.sources import hdf5
 from daskfs.sources.anndata_layout import OBS, Frame, is_anndata
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.cf import decoding_of
-from daskfs.sources.checks import first_line, is_generated
+from daskfs.sources.checks import is_generated
 from daskfs.sources.column_profile import NUMBERS, ColumnProfile, as_cells
 from daskfs.sources.hdf5 import Hdf5Folder
 from daskfs.sources.matrices import Folder, is_sparse_group, sparse_matrix
@@ -21,7 +21,7 @@ from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern, tabl
 from daskfs.sources.tables import files_of, open_table
 from daskfs.sources.zarr_array import ZarrFolder, read_metadata
 from daskfs.sources.zipped import NpzFile
-from daskfs.storage import StoragePath, as_path
+from daskfs.storage import StoragePath, as_path, first_line
 
 MOST_DISTINCT = 10_000
 """Distinct values of a column that are counted."""

@@ -20,7 +20,6 @@ from daskfs.sources.matrices import DenseMatrix, Folder, Matrix
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.row_names import ROWS_AT_ONCE
 from daskfs.sources.zarr_array import ZarrFolder
-from daskfs.storage import StoragePath
 
 
 class ColumnReader(Protocol):
@@ -97,8 +96,8 @@ class MemberSource(LabeledSource):
 
     Attributes
     ----------
-    array_path, chunks, stored_dtype
-        Of X if it is a Zarr array that can be read as tiles, neither transposed nor decoded; else None.
+    in_place
+        X if it is a Zarr array that can be read as tiles, neither transposed nor decoded; else None.
     reading_bytes
         Memory of a read in bytes, independent of its number of rows.
     """
@@ -120,10 +119,7 @@ class MemberSource(LabeledSource):
         self.reading_bytes = matrix.held_bytes
         named = contents.columns
         n_samples, n_features = matrix.shape
-        place = matrix.place if isinstance(matrix, DenseMatrix) else None
-        self.array_path: StoragePath | None = None if place is None else place.path
-        self.chunks: tuple[int, ...] | None = None if place is None else place.chunks
-        self.stored_dtype: np.dtype[Any] | None = None if place is None else place.dtype
+        self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,

@@ -109,16 +109,7 @@ def _reason(error: Exception) -> str:
 
 # ----------------------------------------------------------------------------------------- groups, datasets, attributes
 def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | None:
-    """Return a group or dataset of a file, or None if it does not exist.
-
-    Parameters
-    ----------
-    file
-        The file.
-    name
-        Path in the file.
-    where
-        Name of the file in messages.
+    """Return the group or dataset at a path of a file, which is `where` in messages, or None if it does not exist.
 
     Raises
     ------

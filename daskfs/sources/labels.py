@@ -11,7 +11,7 @@ import numpy as np
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels, Task
 from daskfs.sources.checks import CONVERT, check_label_column, shorten_names
-from daskfs.sources.columns import numbered
+from daskfs.sources.columns import with_first_rows
 from daskfs.sources.values import as_number, as_text, in_order, is_missing
 from daskfs.sources.vocabulary import Vocabulary
 
@@ -92,7 +92,7 @@ class LabelEncoding:
         if task == "regression":
             return
         found = self._vocabulary = Vocabulary(class_name, MOST_CLASSES, TOO_MANY_CLASSES)
-        for row, part in numbered(read()):
+        for row, part in with_first_rows(read()):
             if part.dtype.kind == "f":
                 if task == "auto":
                     return
@@ -126,7 +126,7 @@ class LabelEncoding:
                 yield self._vocabulary.encode(part, self._codes, np.int32)
             return
         is_labeled = False
-        for row, part in numbered(self._read()):
+        for row, part in with_first_rows(self._read()):
             values = _targets(part, row, self._unlabeled)
             is_labeled = is_labeled or not bool(np.isnan(values).all())
             yield values

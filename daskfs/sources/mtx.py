@@ -20,12 +20,12 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
+from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.csr import canonical
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.lines import SCANS_KEPT, LineRanges, cut_lines, refuse_other_encodings
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.storage import StoragePath
+from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 1 << 20
@@ -191,18 +191,8 @@ def parse(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows and columns, from 0, int64, and values, float64, each of shape (n,), of the entries in some lines.
 
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    header
-        Header of the file.
-    data
-        Whole lines of entries.
-    first
-        Number of the first entry in `data`.
-    with_values
-        Whether values are parsed, too; else those of a coordinate file are 1.
+    `data` are whole lines, whose first entry has the number `first`. Without `with_values` the values of a coordinate
+    file are not parsed, and 1.
     """
     if not header.is_sparse:
         (values,) = _columns(path, data, VALUES, VALUES, first)

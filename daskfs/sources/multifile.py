@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import shorten_names
+from daskfs.sources.checks import file_state, shorten_names
 from daskfs.sources.unpacked import GZIP
 from daskfs.storage import ObjectPath, StoragePath, as_path, map_concurrent
 
@@ -52,7 +52,7 @@ class FileParts:
     """
 
     where: str
-    states: dict[StoragePath, tuple[int, int]]
+    states: dict[StoragePath, list[int]]
 
     def identity(self) -> dict[str, Any]:
         """Return a state that changes when a part is changed, added or removed."""
@@ -74,7 +74,7 @@ class FileParts:
 
     def changed_file(self, files: Sequence[StoragePath]) -> str | None:
         """Return the first of some parts that was changed or removed, or None; others are not looked at."""
-        found = map_concurrent(files[0], _state_now, files)
+        found = map_concurrent(files[0], file_state, files)
         return next((str(file) for file, state in zip(files, found, strict=True) if state != self.states[file]), None)
 
 
@@ -118,7 +118,7 @@ def _is_table(file: StoragePath) -> bool:
     return table_ending(file) in TABLE_ENDINGS
 
 
-def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:
+def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
     """Yield the files directly in a folder, with size and modification time."""
     below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
     columns = sorted(child.name for child in below if "=" in child.name and child.is_dir())
@@ -131,10 +131,11 @@ def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int,
         raise InputError(msg)
     if isinstance(folder, ObjectPath):
         return ((file, state) for file, state in _objects(folder) if file.parent == folder)
-    return ((file, _state(file)) for file in below if isinstance(file, Path) and file.is_file())
+    files = (file for file in below if isinstance(file, Path) and file.is_file())
+    return ((file, state) for file in files if (state := file_state(file)) is not None)
 
 
-def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:
+def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
     """Yield the files that match a pattern, with size and modification time."""
     if isinstance(pattern, ObjectPath):
         names = pattern.key.split("/")
@@ -147,14 +148,15 @@ def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, in
     first = next(number for number, part in enumerate(pattern.parts) if not _MAGIC.isdisjoint(part))
     folder = Path(*pattern.parts[:first])
     for file in folder.glob(str(Path(*pattern.parts[first:]))):
-        if not any(_is_hidden(name) for name in file.relative_to(folder).parts) and file.is_file():
-            yield file, _state(file)
+        is_hidden = any(_is_hidden(name) for name in file.relative_to(folder).parts)
+        if not is_hidden and file.is_file() and (now := file_state(file)) is not None:
+            yield file, now
 
 
-def _objects(folder: ObjectPath) -> Iterator[tuple[ObjectPath, tuple[int, int]]]:
+def _objects(folder: ObjectPath) -> Iterator[tuple[ObjectPath, list[int]]]:
     for file, status in folder.objects():
         if not any(_is_hidden(name) for name in str(file.relative_to(folder)).split("/")):
-            yield file, (status.st_size, status.st_mtime_ns)
+            yield file, [status.st_size, status.st_mtime_ns]
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -168,18 +170,6 @@ def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
-
-
-def _state(file: StoragePath) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def _state_now(file: StoragePath) -> tuple[int, int] | None:
-    try:
-        return _state(file)
-    except FileNotFoundError:
-        return None
 
 
 def _natural(file: StoragePath) -> tuple[list[str | int], str]:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import check_text, first_line
+from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
-from daskfs.storage import Fill, StoragePath, open_ranges
+from daskfs.storage import Fill, StoragePath, first_line, open_ranges
 from daskfs.storage.npy_header import read_header
 
 BUFFER_BYTES = 4 << 20

@@ -11,9 +11,9 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.cells import DECIMAL_POINT
-from daskfs.sources.checks import block_dtype, first_line, not_numbers
+from daskfs.sources.checks import block_dtype, not_numbers
 from daskfs.sources.columns import plain, plain_type
-from daskfs.storage import ObjectPath, StoragePath
+from daskfs.storage import ObjectPath, StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 INDEX_NAME = "__index_level_0__"

@@ -26,14 +26,7 @@ PartReader = Callable[[str], Iterator[Any]]
 def read_row_names(ref: LabelRef, n_samples: int, parts_of: PartReader) -> Iterator[np.ndarray]:
     """Yield row names in UTF-8 and in order, as arrays of dtype ``S`` and shape (32,768,); the last may be shorter.
 
-    Parameters
-    ----------
-    ref
-        Reference to the names.
-    n_samples
-        Number of rows of X.
-    parts_of
-        Reads a column or member of the source.
+    `parts_of` reads a column or member of the source.
 
     Raises
     ------

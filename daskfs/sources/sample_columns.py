@@ -14,7 +14,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import check_label_column
-from daskfs.sources.columns import numbered
+from daskfs.sources.columns import with_first_rows
 from daskfs.sources.values import as_number, as_text, decoded, in_order, is_missing
 from daskfs.sources.vocabulary import Missing, Vocabulary
 
@@ -86,7 +86,7 @@ class Weights(Column):
         """Yield the weights."""
         wrong, value = Missing(), 0.0
         self._n_counted, self._total, self._ends = 0, 0.0, (np.inf, -np.inf)
-        for row, raw in numbered(self._read()):
+        for row, raw in with_first_rows(self._read()):
             if raw.dtype.kind in "biuf":
                 weights = raw.astype(np.float64)
             else:
@@ -225,7 +225,7 @@ class Times(Column):
         missing, infinite, written, value = Missing(), Missing(), _WrittenTimes(self._origin), 0.0
         self._ends: list[Any] = []
         self._distinct: np.ndarray | None = np.empty(0)
-        for row, raw in numbered(self._read()):
+        for row, raw in with_first_rows(self._read()):
             if raw.dtype.kind == "M":
                 times = raw.astype("M8[us]")
                 is_missing = np.isnat(times)
@@ -307,17 +307,7 @@ class _WrittenTimes:
 
 
 def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
-    """Return stored values of a column as they are used in memory.
-
-    Parameters
-    ----------
-    name
-        Key of the column in :data:`daskfs.sources.base.SAMPLE_COLUMNS`.
-    values
-        Stored values, shape (n_rows,).
-    described
-        Summary of the column.
-    """
+    """Return stored values of a column, shape (n_rows,), as they are used in memory; `described` is its summary."""
     if name == "times" and isinstance(described["first"], str):
         return np.rint(values * MICROSECONDS).astype(np.int64).astype("M8[us]")
     return np.array(described["names"], dtype=object)[values] if name == "batch" else values

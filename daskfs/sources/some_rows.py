@@ -18,16 +18,9 @@ STRETCHES = 8
 
 
 class SomeRows(WrappedSource):
-    """Rows of a source, in stretches of equal length that are spread evenly over it.
+    """`n_samples` rows of a source, which has more, in stretches of equal length that are spread evenly over it.
 
     Which rows these are depends on the two numbers of rows alone.
-
-    Parameters
-    ----------
-    source
-        The source.
-    n_samples
-        Number of rows, less than the source has.
     """
 
     def __init__(self, source: Source, n_samples: int) -> None:

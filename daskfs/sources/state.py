@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SAMPLE_COLUMNS, Source, SourceSpec
-from daskfs.sources.checks import file_identity, is_generated, split_reference
+from daskfs.sources.checks import file_identity, file_state, is_generated, split_reference
 from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
@@ -129,8 +129,8 @@ def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: s
 
 def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
     names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
-    found = {name: _file_state(name) for name in names if name is not None}
-    beside = {name: state for name, state in found.items() if state is not None}
+    files = {name: found[0] for name in names if name is not None and (found := split_reference(name)) is not None}
+    beside = {name: file_state(file) for name, file in files.items()}
     places = {name: place for name in (spec.source, *beside) if (place := _place(name)) is not None}
     return dict(json.loads(json.dumps({"source": dict(identity), "beside": beside, "places": places})))
 
@@ -144,15 +144,6 @@ def _place(reference: str) -> list[Any] | None:
     path = next(part for part in (path, *path.parents) if part.exists())
     status = path.stat()
     return [str(path.resolve()), status.st_dev, status.st_ino]
-
-
-def _file_state(reference: str) -> list[int] | None:
-    """Return size and modification time of a separate file, None for a column or member of the source."""
-    found = split_reference(reference)
-    if found is None:
-        return None
-    status = found[0].stat()
-    return [status.st_size, status.st_mtime_ns]
 
 
 def _table_in_parts(source: Source | None) -> TableSource | None:

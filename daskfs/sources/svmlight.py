@@ -17,12 +17,12 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, first_line, refuse_options
+from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, cut_lines
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.storage import StoragePath
+from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 TARGET, GROUPS = "target", "qid"

@@ -12,8 +12,7 @@ from functools import partial
 from typing import IO
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line
-from daskfs.storage import Fill, StoragePath, fill_from, regular
+from daskfs.storage import Fill, StoragePath, fill_from, first_line, regular
 from daskfs.storage.file_cache import cached_by_file
 
 GZIP = ".gz"

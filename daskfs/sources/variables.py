@@ -48,8 +48,6 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
 
 
 class _Variables:
-    """The arrays of one folder."""
-
     def __init__(self, spec: SourceSpec, folder: Folder) -> None:
         self._spec, self._folder = spec, folder
         self._is_array = folder.array("") is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import check_text, first_line
+from daskfs.sources.checks import check_text, file_state
 from daskfs.sources.zarr_chunks import (
     METADATA,
     absent_chunks,
@@ -24,7 +23,7 @@ from daskfs.sources.zarr_chunks import (
     foreign_store,
     sampled_chunk_files,
 )
-from daskfs.storage import ObjectPath, StoragePath, map_concurrent, regular
+from daskfs.storage import ObjectPath, StoragePath, first_line, map_concurrent, regular
 
 if TYPE_CHECKING:
     import zarr
@@ -40,15 +39,7 @@ ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError,
 
 @dataclass(frozen=True)
 class Metadata:
-    """Metadata of a Zarr array or group.
-
-    Parameters
-    ----------
-    file
-        The metadata file.
-    document
-        Its JSON document.
-    """
+    """Metadata of a Zarr array or group: the file, and its JSON document."""
 
     file: StoragePath
     document: dict[str, Any]
@@ -94,18 +85,13 @@ def _json(file: StoragePath) -> Any:
 
 
 class ZarrMember:
-    """A Zarr array, version 2 or 3, that is read in parts.
-
-    Parameters
-    ----------
-    path
-        Path of its directory.
+    """The Zarr array, version 2 or 3, in the directory `path`, that is read in parts.
 
     Attributes
     ----------
     array
         The Zarr array.
-    path, where, shape, dtype, chunks, held_bytes, attributes, dimensions
+    where, shape, dtype, chunks, held_bytes, attributes, dimensions
         As of :class:`daskfs.sources.hdf5.Hdf5Array`.
     """
 
@@ -183,8 +169,8 @@ class ZarrMember:
         files = sampled_chunk_files(self.array, self.path, n_chunks, shape)
         before = planned["files"][len(planned["files"]) - len(files) :]
         compared = [(file, old) for (key, file), old in zip(files.items(), before, strict=True) if key[axis] < n_whole]
-        now = map_concurrent(self.path, _state, [file for file, _ in compared])
-        changed = next((file for (file, old), new in zip(compared, now, strict=True) if old != new), None)
+        now = map_concurrent(self.path, file_state, [file for file, _ in compared])
+        changed = next((file for (file, old), new in zip(compared, now, strict=True) if old != (new or [])), None)
         if changed is not None:
             msg = f"chunk {changed} changed, and holds entries that were there before."
             raise InputError(msg)
@@ -267,7 +253,8 @@ class ZarrFolder:
         """Return the state of `arrays` and the selection, JSON-able, for change detection."""
         members = {name: self.need(name) for name in arrays}
         files = [member.states(_n_sampled(place)) for place, member in enumerate(members.values())]
-        states = map_concurrent(self.path, _state, [file for some in files for file in some])
+        found = map_concurrent(self.path, file_state, [file for some in files for file in some])
+        states = (state or [] for state in found)  # a chunk with only the fill value need not be stored
         return {
             "kind": "zarr",
             **selection,
@@ -311,15 +298,6 @@ def attributes_of(path: StoragePath) -> dict[str, Any]:
         return {}
     found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
     return found if isinstance(found, dict) else {}
-
-
-def _state(path: StoragePath) -> list[int]:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        # A chunk with only the fill value need not be stored.
-        return []
-    return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
 
 
 def _array_metadata(path: StoragePath) -> Metadata | None:

@@ -103,12 +103,7 @@ def check_blosc(header: bytes, size: int, where: object) -> None:
 def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
     """Return the Zarr store path of an array written by another program.
 
-    Parameters
-    ----------
-    path
-        Path of the array.
-    has_blosc
-        Whether chunks are checked by :func:`check_blosc` as they are read.
+    With `has_blosc`, chunks are checked by :func:`check_blosc` as they are read.
     """
     from zarr.storage import LocalStore, StorePath
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line, unknown_name
+from daskfs.sources.checks import unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
 from daskfs.sources.unpacked import KEPT, Unpacked, unpack
-from daskfs.storage import ObjectPath, StoragePath, zip_archive
+from daskfs.storage import ObjectPath, StoragePath, first_line, zip_archive
 from daskfs.storage.file_cache import cached_by_file
 
 # The header before a member's name and extra field; its last two numbers are the lengths of these.

@@ -36,6 +36,7 @@ from daskfs.storage.clients import (
     client_of,
     configure,
     configured,
+    first_line,
     reached_by,
 )
 from daskfs.storage.objects import (
@@ -64,6 +65,7 @@ __all__ = [
     "apply_access",
     "configure",
     "configured",
+    "first_line",
     "is_url",
     "reached_by",
 ]

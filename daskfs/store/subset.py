@@ -154,7 +154,6 @@ class TilePart(WholeColumns):
         return (shape.nnz or 0) * n_rows // shape.n_samples
 
     def _has_labels(self) -> bool:
-        """Return whether a row has a label."""
         whole, *of_batches = label_counts_of(self._tiles)
         if whole is None or self._batch is None:
             return whole is not None and whole.n_labeled > 0

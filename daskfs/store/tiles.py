@@ -540,11 +540,9 @@ class Tiles:
         return block
 
     def _tile(self, rows: slice, columns: slice) -> np.ndarray:
-        """Return some columns of some rows of dense X."""
         return self._filled(self._dense()[rows, columns], columns)
 
     def _filled(self, block: Any, columns: slice = slice(None)) -> Any:
-        """Fill missing values of a block with these columns."""
         return block if self._fill is None else fill_missing(block, self._fill[columns])
 
     def _dense(self) -> Array:

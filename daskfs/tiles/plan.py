@@ -162,7 +162,6 @@ def _plan_filling(shape: Shape, parameters: Mapping[str, Any]) -> tuple[Stage, .
 
 
 def _moments_bytes(shape: Shape) -> int:
-    """Return the bytes of the moments and hashes of all bands."""
     return WORD * shape.n_bands * (len(layout.PARTIAL_ROWS) + N_HASHES) * shape.n_features
 
 
@@ -172,5 +171,4 @@ def _facts_bytes(shape: Shape) -> int:
 
 
 def _observed_bytes(shape: Shape) -> int:
-    """Return the bytes of all bands' statistics of observed values."""
     return WORD * shape.n_bands * len(layout.OBSERVED_ROWS) * shape.n_features

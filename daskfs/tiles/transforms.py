@@ -134,7 +134,6 @@ def transform_cost(shape: Shape) -> Cost:
 
 
 def _rows_at_once(shape: Shape) -> int:
-    """Return the rows of a block."""
     return min(CELLS_AT_ONCE * cell_rows(shape.n_features, sparse=shape.is_sparse), shape.tile_rows)
 
 

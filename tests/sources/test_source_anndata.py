@@ -287,4 +287,4 @@ def test_a_change_of_what_is_read_is_seen(version: int, tmp_path: Path) -> None:
 
 def test_a_dense_matrix_in_zarr_serves_in_place(tmp_path: Path) -> None:
     source = opened(write_zarr(3)(tmp_path), array="layers/dense")
-    assert source.array_path == tmp_path / "X.zarr" / "layers" / "dense"  # type: ignore[attr-defined]
+    assert source.in_place.path == tmp_path / "X.zarr" / "layers" / "dense"  # type: ignore[attr-defined]

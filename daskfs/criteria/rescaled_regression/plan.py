@@ -212,7 +212,6 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
 
 
 def _plan_tables(group: _Group) -> Stage:
-    """Plan the stage that writes the results of the loop."""
     shape, specs = group.shape, _all_specs(group.methods)
     correlations = fullest((), *(_correlations_cost(shape, spec) for spec in specs))
     written = len(group.methods) * WORD * (len(group.methods[0].criterion.fields) + group.n_columns) * shape.n_features

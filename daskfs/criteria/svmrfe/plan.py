@@ -151,7 +151,6 @@ def _exact_rows(p: SVMParameters, shape: Shape, n_labeled: int | None) -> int:
 
 
 def _n_kept(p: SVMParameters, route: Route, shape: Shape, n_labeled: int | None, memory_limit: int | None) -> int:
-    """Return the number of rows that a method keeps."""
     n_rows = _exact_rows(p, shape, n_labeled)
     if route == "landmarks":
         return min(p.n_landmarks, n_rows)
@@ -301,7 +300,6 @@ def _plan_landmarks(loop: _Loop) -> list[Stage]:
 
 
 def _plan_tables(loop: _Loop) -> Stage:
-    """Plan the stage that writes the results of the loop."""
     d, is_exact = loop.shape.n_features, loop.route == "exact"
     written = len(loop.methods) * 3 * WORD * d
     parameters = {

@@ -91,7 +91,6 @@ def _greet(address: str, security: Security | None, patience: float) -> None:
 
 
 def _written_address(path: Path) -> str:
-    """Return the address in a scheduler file."""
     try:
         content = json.loads(regular(path).read_text())
     except (OSError, ValueError) as error:

@@ -118,7 +118,6 @@ def prepare() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which nannies start workers."""
     configured = dask.config.get(SPAWN_KEY)
     return {name: os.environ.get(name, str(value)) for name, value in configured.items() if value is not None}
 
