@@ -94,16 +94,19 @@ def _has_room(folder: str) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the other tiers where ``-m`` names none of them, and put files that start processes first, and of the
-    others those of many tests: what comes last is short, so that no process is left alone with a long file in the end.
+    """Leave out the other tiers where ``-m`` names none of them, and put files with a test that may take longer than
+    others first, then those that start processes, and of the rest those of many tests: what comes last is short, so
+    that no process is left alone with a long file in the end.
     """
     if _is_default(config):
         others = {item for item in items if any(item.get_closest_marker(tier) for tier in TIERS)}
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
     sizes = Counter(item.path for item in items)
+    usual = int(config.getini("timeout"))
+    longest = {item.path for item in items if any(mark.args[0] > usual for mark in item.iter_markers("timeout"))}
     slow = {item.path for item in items if item.get_closest_marker("cluster") is not None}
-    items.sort(key=lambda item: (item.path not in slow, -sizes[item.path], str(item.path)))
+    items.sort(key=lambda item: (item.path not in longest, item.path not in slow, -sizes[item.path], str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)

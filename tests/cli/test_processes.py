@@ -33,7 +33,7 @@ HEAVY = (
 )
 N_TASKS = 50
 STOPPED = """
-import os, sys
+import os, signal, sys
 from daskfs import cli
 from daskfs.execution.progress import PlainProgress
 
@@ -43,6 +43,8 @@ def unit_done(self, stage, unit, facts):
         os.kill(os.getpid(), number)
 
 number, told = int(sys.argv.pop()), PlainProgress.unit_done
+if number == signal.SIGHUP:
+    signal.signal(number, signal.SIG_DFL)  # also where the tests run below nohup
 PlainProgress.unit_done = unit_done
 cli.main()
 """

@@ -34,10 +34,13 @@ signal.raise_signal(number) if sys.argv[2] != "default" else None
 
 @pytest.mark.parametrize("number", [*SIGNALS, *UNLESS_HANDLED], ids=lambda number: number.name)
 def test_a_signal_stops_a_run(number: signal.Signals) -> None:
+    """Also where the tests run below ``nohup``."""
+    outside = signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.getsignal(number))
     before = signal.getsignal(number)
     with pytest.raises(RunStoppedError, match=f"stopped by {number.name}; the same command goes on"), stoppable():
         signal.raise_signal(number)
     assert signal.getsignal(number) == before
+    signal.signal(number, outside)
 
 
 @pytest.mark.parametrize("number", UNLESS_HANDLED, ids=lambda number: number.name)
