@@ -21,6 +21,7 @@ from daskfs.stages.cost import Workers
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
+from daskfs.store.value_checks import check_digits
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -156,6 +157,9 @@ def check_input(X: Any) -> None:
         names = ", ".join(bad[:LISTED_COLUMNS])
         msg = f"columns of X hold no numbers: {names}{more}. Drop them, or encode them as numbers."
         raise InputError(msg)
+    _check_objects(X)
+    for columns, values in _wide_integers(X):
+        check_digits(values, 0, [f"column {name!r}" for name in columns].__getitem__, "X")
 
 
 def _not_numeric(frame: Any) -> Iterator[tuple[Any, Any]]:
@@ -170,6 +174,22 @@ def _not_numeric(frame: Any) -> Iterator[tuple[Any, Any]]:
         for name, dtype in frame.collect_schema().items():
             if not (dtype.is_numeric() or dtype in (Boolean, Null)):
                 yield name, dtype
+
+
+def _check_objects(X: Any) -> None:
+    if isinstance(X, np.ndarray) and X.dtype == object:
+        check_digits(X, 0, lambda column: f"column {column}", "X")
+
+
+def _wide_integers(frame: Any) -> Iterator[tuple[list[Any], np.ndarray]]:
+    """Yield names and values of the columns of each type of 64-bit integers of a DataFrame, 0 where missing."""
+    for kind in ("int64", "uint64"):
+        if is_of(frame, "pandas") and hasattr(frame, "columns"):
+            places = [n for n, dtype in enumerate(frame.dtypes) if str(dtype).lower().partition("[")[0] == kind]
+            yield list(frame.columns[places]), frame.iloc[:, places].to_numpy(kind, na_value=0)
+        elif is_of(frame, "polars") and not is_query(frame):
+            names = [name for name, dtype in frame.schema.items() if str(dtype).lower() == kind]
+            yield names, frame.select(names).fill_null(0).to_numpy()
 
 
 def _is_numeric(frame: Any, number: int, dtype: Any) -> bool:
@@ -262,6 +282,7 @@ def _written(X: Any, scratch: Path) -> str:
         sp.save_npz(scratch / "source.npz", sp.csr_matrix(X), compressed=False)
         return str(scratch / "source.npz")
     values = np.asarray(X)
+    _check_objects(values)
     try:
         np.save(scratch / "source.npy", values.astype(np.float64) if values.dtype == object else values)
     except (TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.digits import loses_digits
 from daskfs.kernels.labels import LabelCounter, LabelCounts
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
 from daskfs.runs.status import LISTED, describe_counts, describe_tiles
@@ -33,8 +34,9 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     Returns
     -------
     dict
-        Shape, dtype, tiles, labels, per-sample columns, row names, `missing` and, for a source, `infinite` (column name
-        to count, the 20 columns with the most), constant and duplicate features; `columns` and `members` of
+        Shape, dtype, tiles, labels, per-sample columns, row names, `missing` and, for a source, `infinite` and
+        `beyond_2_53`, of integers that float64 does not hold (column name to count, the 20 columns with the most),
+        constant and duplicate features; `columns` and `members` of
         :class:`daskfs.sources.description.Description`. If there is no X, and `data` names nothing in the source, the
         reason is in `problem` instead.
 
@@ -66,7 +68,7 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
     nnz = info.nnz if info.is_sparse else None
     shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, nnz, None, info.row_multiple)
     names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
-    missing, infinite, constant, first = _scan(source, shape)
+    counts, constant, first = _scan(source, shape)
     labels = _count_labels(source, data.task, spec.unlabeled)
     result: dict[str, Any] = {
         "source": data.source,
@@ -76,8 +78,7 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
         **{name: _describe_column(source, name) for name in SAMPLE_COLUMNS},
         "row_names": describe_row_names(source),
         "warnings": source.verify(),
-        **describe_counts("missing", names, missing),
-        **describe_counts("infinite", names, infinite),
+        **{key: value for name in counts for key, value in describe_counts(name, names, counts[name]).items()},
         "n_constant": int(constant.sum()),
         "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],
         **describe_equal(np.where(constant, np.arange(first.size), first), names),
@@ -107,24 +108,26 @@ def _describe_column(source: Source, name: str) -> dict[str, Any] | None:
     return found.described()
 
 
-def _scan(source: Source, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    missing = np.zeros(shape.n_features, dtype=np.int64)
-    infinite = np.zeros_like(missing)
+def _scan(source: Source, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    counts = {name: np.zeros(shape.n_features, dtype=np.int64) for name in ("missing", "infinite", "beyond_2_53")}
     low, high = np.full(shape.n_features, np.inf), np.full(shape.n_features, -np.inf)
     hashes = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
     for index in range(shape.n_bands):
         band = shape.band(index)
         block = source.read_rows(band.start, band.stop)
         hashes += column_hashes(block, band.start)
+        values = block.data if is_sparse(block) else block
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            is_lost = loses_digits(values)
+            masks = {"missing": np.isnan(values) & ~is_lost, "infinite": np.isinf(values), "beyond_2_53": is_lost}
+            for name, mask in masks.items():
+                at_column = block.indices[mask] if is_sparse(block) else np.nonzero(mask)[1]
+                counts[name] += np.bincount(at_column, minlength=shape.n_features)
         if is_sparse(block):
-            missing += np.bincount(block.indices[np.isnan(block.data)], minlength=shape.n_features)
-            infinite += np.bincount(block.indices[np.isinf(block.data)], minlength=shape.n_features)
             low = np.fmin(low, block.min(axis=0).toarray().ravel())
             high = np.fmax(high, block.max(axis=0).toarray().ravel())
             continue
-        if block.dtype.kind == "f":
-            missing += np.isnan(block).sum(axis=0)
-            infinite += np.isinf(block).sum(axis=0)
         low = np.fmin(low, np.fmin.reduce(block, axis=0))
         high = np.fmax(high, np.fmax.reduce(block, axis=0))
-    return missing, infinite, (low == high) & (missing == 0), first_equal(hashes)
+    is_whole = counts["missing"] + counts["beyond_2_53"] == 0
+    return counts, (low == high) & is_whole, first_equal(hashes)

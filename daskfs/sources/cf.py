@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import shorten_names
 from daskfs.sources.hdf5 import Hdf5Array
 from daskfs.sources.matrices import Array
@@ -63,7 +64,7 @@ class Decoding:
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Decode an array of any shape to `dtype`; missing values become NaN."""
-        out = values.astype(self.dtype)
+        out = np.array(as_floats(values, self.dtype))
         if self.scale is not None:
             out *= self.scale
         if self.offset is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import LIMIT, mark_spelled
 from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, booleans_of, numbers_of, trimmed
 from daskfs.sources.checks import not_numbers, shorten_names, unknown_name
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
@@ -252,12 +253,20 @@ class CsvTable:
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
+        import pyarrow as pa
+
         stop = start + len(out)
         for first, last, data in self._ranges.overlapping(start, stop):
             table = self._parse_numbers(columns, first, last, data)
             begin, end = max(start, first), min(stop, last)
             for position, column in enumerate(table):
                 out[begin - start : end - start, position] = column[begin - first : end - first]
+            rows = out[begin - start : end - start]
+            if (large := np.flatnonzero((np.abs(rows) >= LIMIT).any(axis=0))).size:
+                wanted = [columns[int(position)] for position in large]
+                text = self._parse(wanted, dict.fromkeys(wanted, pa.string()), first, last, data)
+                for place, cells in zip(large, text.columns, strict=True):
+                    mark_spelled(rows[:, place], cells.slice(begin - first, end - begin).to_pylist)
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield all columns as chunked Arrow arrays, range by range: of numbers or booleans, else of text."""

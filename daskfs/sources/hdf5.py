@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import file_identity
 from daskfs.sources.values import decoded
 from daskfs.storage import ObjectPath, StoragePath
@@ -292,7 +293,7 @@ class Hdf5Array:
         rows = slice(start, start + len(out))
         if out.dtype != self.dtype or not out.flags.c_contiguous or not out.size:
             with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-                out[...] = self[rows]
+                out[...] = as_floats(self[rows], out.dtype)
             return
         with self._reading(rows) as dataset:
             dataset.read_direct(out, np.s_[rows])

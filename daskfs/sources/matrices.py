@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import block_dtype, check_shape, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
@@ -90,7 +91,7 @@ class DenseMatrix:
         return out
 
     def _decoded(self, values: np.ndarray) -> np.ndarray:
-        return values if self._decode is None else self._decode(values)
+        return as_floats(values, self.dtype) if self._decode is None else self._decode(values)
 
     def _parts(self, start: int, stop: int, width: int) -> list[tuple[int, int]]:
         """Cut a range along the array's first dimension into parts that end where chunks do."""

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.kernels.digits import mark_spelled
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.csr import canonical
@@ -220,21 +221,25 @@ def _columns(
     try:
         table = _table(data, names, wanted)
     except pa.ArrowInvalid:
-        even = re.sub(rb"[ \t\r]*\n[ \t\r]*", b"\n", re.sub(rb"[ \t\r]+", b" ", data)).strip()
+        data = re.sub(rb"[ \t\r]*\n[ \t\r]*", b"\n", re.sub(rb"[ \t\r]+", b" ", data)).strip() + b"\n"
         try:
-            table = _table(even + b"\n", names, wanted)
+            table = _table(data, names, wanted)
         except pa.ArrowInvalid as error:
             message = re.sub(r"Row #(\d+): ", "", first_line(error))
             msg = f"{path} cannot be read from entry {first} (the first is 0) on: {message}"
             raise InputError(msg) from error
-    return [table.column(name).to_numpy() for name in wanted]
+    found = {name: table.column(name).to_numpy() for name in wanted}
+    for name in {*VALUES} & {*wanted}:
+        found[name] = found[name].copy()
+        mark_spelled(found[name], lambda: _table(data, names, VALUES, pa.string()).column(0).to_pylist())
+    return list(found.values())
 
 
-def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
+def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], kind: Any = None) -> Any:
     import pyarrow as pa
     import pyarrow.csv
 
-    types = {name: pa.float64() if name in VALUES else pa.int64() for name in wanted}
+    types = {name: kind or pa.float64() if name in VALUES else pa.int64() for name in wanted}
     if not data.strip():
         return pa.table({name: pa.array([], types[name]) for name in wanted})
     table = pyarrow.csv.read_csv(

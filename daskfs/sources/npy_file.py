@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
 from daskfs.storage import Fill, StoragePath, first_line, open_ranges
@@ -139,7 +140,7 @@ class NpyFile:
             part = buffer[: min(step, flat.size - first)]
             self._fill(fill, [(offset + first * self.dtype.itemsize, part)])
             with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-                flat[first : first + part.size] = part
+                flat[first : first + part.size] = as_floats(part, out.dtype)
 
     def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
@@ -155,7 +156,7 @@ class NpyFile:
             offsets = (self._data_offset + item * self.dtype.itemsize for item in items)
             self._fill(fill, zip(offsets, part, strict=True))
             with np.errstate(over="ignore"):
-                out[:, first : first + len(part)] = part.T
+                out[:, first : first + len(part)] = as_floats(part, out.dtype).T
 
     def _fill(self, fill: Fill, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats, mark_spelled
 from daskfs.sources.cells import DECIMAL_POINT
 from daskfs.sources.checks import block_dtype, not_numbers
 from daskfs.sources.columns import plain, plain_type
@@ -149,7 +150,8 @@ class ParquetTable:
             last = first + len(batch[0])
             begin, end = max(start, first), min(stop, last)
             for position, column in enumerate(batch):
-                out[begin - start : end - start, position] = self._numbers(column[begin - first : end - first])
+                values = self._numbers(column[begin - first : end - first])
+                out[begin - start : end - start, position] = as_floats(values, out.dtype)
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield all columns as Arrow arrays, one list for each batch of rows."""
@@ -204,12 +206,19 @@ class ParquetTable:
     def _numbers(self, column: Any) -> np.ndarray:
         import pyarrow as pa
 
-        column = plain(column)
+        cells, column = column, plain(column)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
-        if column.null_count and not pa.types.is_floating(column.type):
-            column = column.cast(pa.float64(), safe=False)
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        if column.null_count and pa.types.is_integer(column.type):
+            is_missing = column.is_null().to_numpy(zero_copy_only=False)
+            return np.where(is_missing, np.nan, as_floats(column.fill_null(0).to_numpy(zero_copy_only=False)))
+        if pa.types.is_null(column.type):
+            column = column.cast(pa.float64())
+        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        if pa.types.is_decimal(plain_type(cells.type)) and values.dtype.kind == "f":
+            values = values.copy()
+            mark_spelled(values, cells.to_pylist)
+        return values
 
     def _column_dtype(self, field: Any) -> np.dtype[Any]:
         import pyarrow as pa

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.kernels.digits import loses_digits, mark_spelled
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.labeled import LabeledSource
@@ -166,11 +167,16 @@ class SvmlightSource(LabeledSource):
 
     def _target_of(self, words: list[bytes], row: int) -> float:
         try:
-            return float(words[0])
+            target = np.array([float(words[0])])
         except ValueError:
             several = " (several targets of one row are not read)" if b"," in words[0] else ""
             msg = f"{self._path}: row {row} has the target {_shown(words[0])}{several}."
             raise InputError(msg) from None
+        mark_spelled(target, lambda: words)
+        if loses_digits(target).any():
+            msg = f"{self._path}: row {row} has the target {_shown(words[0])}, an integer that float64 does not hold."
+            raise InputError(msg)
+        return float(target[0])
 
     def _group_of(self, words: list[bytes], row: int) -> float:
         if len(words) < 2 or not words[1].startswith(b"qid:"):
@@ -207,6 +213,7 @@ class SvmlightSource(LabeledSource):
         X = load_svmlight_file(
             io.BytesIO(data), n_features=self.info.n_features, zero_based=not self._layout.is_one_based
         )[0]
+        mark_spelled(X.data, lambda: [word.rpartition(b":")[2] for word in _all_words(data) if word[:4] != b"qid:"])
         return sp.csr_matrix(X)
 
 
@@ -217,6 +224,11 @@ def _rows_of(data: bytes) -> Iterator[list[bytes]]:
 
 def _words(line: bytes) -> list[bytes]:
     return line.partition(b"#")[0].split(None, 2)
+
+
+def _all_words(data: bytes) -> Iterator[bytes]:
+    """Yield the words behind the target of each row."""
+    return (word for line in data.split(b"\n") for word in line.partition(b"#")[0].split()[1:])
 
 
 def _shown(word: bytes) -> str:

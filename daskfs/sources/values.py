@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats
 
 
 def decoded(value: Any) -> Any:
@@ -67,7 +68,7 @@ def unmasked(values: Any) -> Any:
     found, gone = _parted(values)
     if gone is None or not gone.any() or found.dtype.kind not in "biufcO":
         return found
-    found = found.astype(np.float64 if found.dtype.kind in "biu" else found.dtype)
+    found = as_floats(found) if found.dtype.kind in "biu" else found.copy()
     found[gone] = np.nan
     return found
 

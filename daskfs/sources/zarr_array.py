@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import check_text, file_state
 from daskfs.sources.zarr_chunks import (
     METADATA,
@@ -129,12 +130,12 @@ class ZarrMember:
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """Return ``array[start:stop]``, converted to `dtype` (by default the array's, native)."""
-        return self[start:stop].astype(dtype or self.dtype.newbyteorder("="), copy=False)
+        return as_floats(self[start:stop], dtype or self.dtype.newbyteorder("="))
 
     def fill(self, out: np.ndarray, start: int) -> None:
         """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
         with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-            out[...] = self[start : start + len(out)]
+            out[...] = as_floats(self[start : start + len(out)], out.dtype)
 
     def states(self, n_chunks: int) -> list[StoragePath]:
         """Return the files whose state is that of the array: its metadata and directory, and some chunks."""

@@ -6,10 +6,14 @@ wrong file this saves hours. ``daskfs inspect`` counts them over all rows in one
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.digits import loses_digits
 
 MAX_MAGNITUDE = 1e140
 """Values up to it, and differences down to its inverse, have squares that float64 holds, also times a weight."""
@@ -32,7 +36,7 @@ def check_finite(
     Parameters
     ----------
     block
-        Some rows, shape (n_rows, n_features), dense or sparse; only float dtypes are checked.
+        Some rows, shape (n_rows, n_features), dense or sparse.
     first_row
         Index of the first of them.
     names
@@ -48,9 +52,11 @@ def check_finite(
     ------
     InputError
         Naming the first column with a NaN or infinite value, its first row, and the count of each column; or where a
-        magnitude exceeds `MAX_MAGNITUDE`; or as :func:`check_spread` does.
+        magnitude exceeds `MAX_MAGNITUDE`; or as :func:`check_digits` and :func:`check_spread` do.
     """
     values = block.data if is_sparse(block) else block
+    if may_miss or values.dtype.kind != "f":
+        check_digits(block, first_row, lambda column: _called(column, names), origin)
     if values.dtype.kind != "f" or values.size == 0:
         return
     reduce_low, reduce_high = (np.fmin.reduce, np.fmax.reduce) if may_miss else (np.min, np.max)
@@ -61,6 +67,7 @@ def check_finite(
         elif whole and values.dtype.itemsize > np.dtype(np.float32).itemsize:  # which holds nothing as small
             check_spread(np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0), origin, names)
         return
+    check_digits(block, first_row, lambda column: _called(column, names), origin)
     rows = f"rows {first_row}:{first_row + block.shape[0]}"
     is_bad = np.isinf if may_miss else _is_not_finite
     if not is_bad(values).any():
@@ -69,13 +76,7 @@ def check_finite(
             "data."
         )
         raise InputError(msg)
-    if is_sparse(block):
-        entries = block.tocoo()
-        chosen = is_bad(entries.data)
-        at_row, at_column, bad = entries.row[chosen], entries.col[chosen], entries.data[chosen]
-    else:
-        at_row, at_column = np.nonzero(is_bad(block))
-        bad = block[at_row, at_column]
+    at_row, at_column, bad = _places(block, is_bad(values))
     columns, counts = np.unique(at_column, return_counts=True)
     here = at_column == columns[0]
     row = int(at_row[here].min())
@@ -89,6 +90,37 @@ def check_finite(
         f"('daskfs inspect' counts them per column, over all rows){remedy}."
     )
     raise InputError(msg)
+
+
+def check_digits(block: Block, first_row: int, called: Callable[[int], str], origin: str) -> None:
+    """Raise :class:`InputError` for integers that float64 does not hold, or that lost digits when they were read.
+
+    Parameters
+    ----------
+    block, first_row, origin
+        As for :func:`check_finite`.
+    called
+        Returns what a column is called in the message.
+    """
+    if (is_lost := loses_digits(block.data if is_sparse(block) else block)).any():
+        at_row, at_column, _ = _places(block, is_lost)
+        row, column = min(zip(at_row.tolist(), at_column.tolist(), strict=True))
+        msg = (
+            f"{called(column)} of {origin} has an integer beyond 2^53 in row {first_row + row}, and float64, which all "
+            f"methods use, holds not all of these: {len(at_row)} values of rows {first_row}:"
+            f"{first_row + block.shape[0]} would lose digits. Subtract an offset, or, for an identifier, leave the "
+            "column out (of a table by data.exclude; rank: --exclude)."
+        )
+        raise InputError(msg)
+
+
+def _places(block: Block, chosen: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, columns and values of entries of a block; `chosen` is a mask of its values."""
+    if not is_sparse(block):
+        at_row, at_column = np.nonzero(chosen)
+        return at_row, at_column, block[at_row, at_column]
+    entries = block.tocoo()
+    return entries.row[chosen], entries.col[chosen], entries.data[chosen]
 
 
 def check_spread(

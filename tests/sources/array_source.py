@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.digits import as_floats
 from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_range, check_shape
 from daskfs.sources.csr import canonical
@@ -71,8 +72,9 @@ class ArraySource(WholeColumns):
         """Return rows ``start:stop`` in ``info.dtype``, shape (stop - start, n_features); may share memory with X."""
         check_range(start, stop, self.info.n_samples)
         if isinstance(self._X, np.ndarray):
-            return np.ascontiguousarray(self._X[start:stop], dtype=self.info.dtype)
-        return sp.csr_matrix(self._X[start:stop].astype(self.info.dtype, copy=False))
+            return np.ascontiguousarray(as_floats(self._X[start:stop], self.info.dtype))
+        part = self._X[start:stop]
+        return sp.csr_matrix((as_floats(part.data, self.info.dtype), part.indices, part.indptr), shape=part.shape)
 
     def labels_column(self) -> StoredColumn | None:
         """Return the labels."""
