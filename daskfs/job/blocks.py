@@ -126,7 +126,7 @@ class DataBlock(Block):
         (),
         description=(
             "Table columns that are no features and that no key here names: by name, by pattern (meta_*), or with "
-            "non-numeric all that hold no numbers."
+            "non-numeric all that hold no numbers, or no value."
         ),
     )
     task: Literal["auto", "classification", "regression"] = Field(

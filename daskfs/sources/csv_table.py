@@ -251,6 +251,16 @@ class CsvTable:
             return [(column, _holds(odd, first, last)) for column, odd in texts]
         return []
 
+    def empty(self, columns: Sequence[int]) -> list[int]:
+        """Return the columns in which every cell is missing."""
+        import pyarrow as pa
+
+        left = list(columns)
+        for first, last, data in self._ranges.overlapping(0, self.n_rows):
+            text = self._parse(left, dict.fromkeys(left, pa.string()), first, last, data).columns if left else []
+            left = [column for column, cells in zip(left, text, strict=True) if _is_empty(cells, self._missing)]
+        return left
+
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
         import pyarrow as pa
@@ -371,6 +381,10 @@ class CsvTable:
         if "conversion error" in message:
             return _CellError(message)
         return InputError(f"{self.path} cannot be read from row {first} on: {message}")
+
+
+def _is_empty(cells: Any, missing: Sequence[str]) -> bool:
+    return not len(trimmed(cells[:1], missing).drop_null()) and not len(trimmed(cells, missing).drop_null())
 
 
 class _CellError(Exception):

@@ -51,7 +51,7 @@ class Description:
     @property
     def non_numeric(self) -> list[str]:
         """Names of the columns that hold no numbers."""
-        return [column["name"] for column in self.columns if column["type"] not in (*NUMBERS, "empty")]
+        return [column["name"] for column in self.columns if column["type"] not in NUMBERS]
 
 
 def describe_source(spec: SourceSpec) -> Description:

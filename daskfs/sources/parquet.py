@@ -66,6 +66,14 @@ def _index_of_pandas(schema: Any) -> list[Any]:
     return index if isinstance(index, list) else []
 
 
+def _is_empty(cells: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_missing = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
+    return bool(pc.all(is_missing, min_count=0).as_py())
+
+
 class ParquetTable:
     """A Parquet file, read row group by row group in batches; nulls become NaN.
 
@@ -130,6 +138,17 @@ class ParquetTable:
                 if not any(one(kind) for one in of):
                     found.append((index, "holds text" if is_text else f"holds type {kind}"))
         return found
+
+    def empty(self, columns: Sequence[int]) -> list[int]:
+        """Return the columns in which every value is null or NaN, as footers say, or else the values."""
+        left = list(columns)
+        with self._open() as file:
+            groups = file.metadata
+            if groups.num_columns == len(self.columns):  # no nested ones
+                for group in map(groups.row_group, range(groups.num_row_groups)):
+                    statistics = ((column, group.column(column).statistics) for column in left)
+                    left = [column for column, one in statistics if one is None or not one.has_min_max]
+        return [column for column in left if all(map(_is_empty, self.column_parts(column)))]
 
     def can_name_rows(self, column: int) -> bool:
         """Return whether a column is of text, whole numbers or dates."""

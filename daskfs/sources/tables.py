@@ -77,18 +77,21 @@ class TableSource(LabeledSource):
         super().__init__(spec, "column", labels=own, columns=own, row_names=own, default_row_names=names)
         used = {ref.name for ref in self.refs if ref.inside}
         spec = dataclasses.replace(spec, exclude=(*spec.exclude, *(name for name in index if name not in used)))
-        self._texts = dict[str, TextColumn]()
+        self._texts, self._spec, self._tables = dict[str, TextColumn](), spec, {0: first}
         self._features = resolve_columns(spec, self._columns, self.refs)
         self.left_out: tuple[str, ...] = ()
         if NON_NUMERIC in spec.exclude and NON_NUMERIC not in own:
-            other = [number for number, _ in first.non_numeric(self._features)]
+            other = {number for number, _ in first.non_numeric(self._features)}
+            empty = [number for number in self._features if number not in other]
+            for place in range(len(self._files)):
+                empty = self._table(place).empty(empty) if empty else empty
+            other |= {*empty} if any(table.n_rows for table in self._tables.values()) else set()
             self._features = [number for number in self._features if number not in other]
-            self.left_out = tuple(own[number] for number in other)
+            self.left_out = tuple(own[number] for number in sorted(other))
             if not self._features:
                 msg = f"{path} has no feature column left: no column holds numbers but those that data names."
                 raise InputError(msg)
         first.check_features(self._features)
-        self._spec, self._tables = spec, {0: first}
         row_multiple = first.row_multiple
         if known is None:
             sizes = self._of_all(lambda table: (table.n_rows, table.row_multiple, table.dtypes(self._features)))

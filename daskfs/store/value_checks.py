@@ -84,6 +84,9 @@ def check_finite(
     shown = [f"{_called(int(c), names)} {count}" for c, count in zip(columns[:LISTED], counts[:LISTED], strict=True)]
     if columns.size > LISTED:
         shown.append(f"and {columns.size - LISTED} more columns")
+    if counts.max() == block.shape[0] > 1:
+        empty = _called(int(columns[counts.argmax()]), names)
+        remedy += f". {empty} has no value in {rows}: leave it out (of a table by data.exclude, as rank does)"
     msg = (
         f"{_called(int(columns[0]), names)} of {origin} has {value} in row {row + first_row}; {rows} hold {bad.size} "
         f"missing or infinite values in {columns.size} columns: {', '.join(shown)}. Remove or impute them first "

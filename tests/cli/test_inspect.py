@@ -74,7 +74,7 @@ def test_every_column_of_a_table(tmp_path: Path, form: str, monkeypatch: pytest.
     path.rename(path.with_name(f"again.{form}"))
     assert described(path.with_name(f"again.{form}")) == DESCRIBED
     found = daskfs("inspect", path.with_name(f"again.{form}"), "--labels", "outcome", "--json").json
-    assert (found["n_features"], found["classes"]) == (7, {"ill": 30, "well": 30})
+    assert (found["n_features"], found["classes"]) == (6, {"ill": 30, "well": 30})
 
 
 def test_an_index_of_pandas_is_row_names(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import zarr
 from daskfs import FisherScore
 from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
-from daskfs.runs.inspection import inspect_data
 from daskfs.kernels.digits import as_floats, loses_digits
+from daskfs.runs.inspection import inspect_data
 from daskfs.sources import Source, SourceSpec, open_source
 from tests.optional import h5py
 from tests.optional import xarray as xr
