@@ -57,7 +57,7 @@ class ColumnProfile:
 
         cells = plain(cells) if not pa.types.is_nested(cells.type) else cells
         kind = cells.type
-        if pa.types.is_floating(cells.type):
+        if pa.types.is_floating(kind) and np.isnan(cells.to_numpy(zero_copy_only=False)).any():
             cells = pc.if_else(pc.is_nan(cells), None, cells)
         if cells.null_count < len(cells):
             self.kinds.add(_kind(cells))
@@ -65,11 +65,13 @@ class ColumnProfile:
         self.n_rows += len(cells)
         self.n_missing += cells.null_count
         if not self.is_many and not pa.types.is_nested(kind):
-            self.values.update(pc.unique(cells).to_pylist())
-            self.values.discard(None)
-            self.is_many = len(self.values) > self.most
+            distinct = pc.unique(cells.drop_null() if cells.null_count else cells)
+            if self.values or len(distinct) <= self.most:  # else their number says all
+                self.values.update(distinct.to_pylist())
+            n_distinct = len(self.values) or len(distinct)
+            self.is_many = n_distinct > self.most
             if self.is_many:
-                self.is_distinct = len(self.values) == self.n_rows - self.n_missing
+                self.is_distinct = n_distinct == self.n_rows - self.n_missing
                 self.values.clear()
 
     def _count_odd(self, cells: Any) -> None:
@@ -135,7 +137,6 @@ class ColumnProfile:
 def _kind(cells: Any) -> str:
     """Return the type of a part that has a value."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = cells.type
     if pa.types.is_boolean(kind):
@@ -143,7 +144,8 @@ def _kind(cells: Any) -> str:
     if pa.types.is_integer(kind):
         return "integer"
     if pa.types.is_floating(kind):
-        return "integer" if pc.all(pc.equal(cells, pc.floor(cells))).as_py() else "number"
+        values = cells.drop_null().to_numpy()
+        return "integer" if np.array_equal(values, np.floor(values)) else "number"
     if pa.types.is_temporal(kind):
         return "date"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

@@ -23,14 +23,16 @@ FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
 # Each batch has a cost per column that fewer rows would not amortize.
 LEAST_BATCH_ROWS = 1024
+HELD_BYTES = 64 << 20
+"""Largest batch that is held until its last row is read, where bands are lower than row groups."""
 LABEL_BATCH_ROWS = 1 << 16
 
 
 @cached_by_file(FOOTERS_KEPT)
 def _footer(path: StoragePath) -> Any:
-    """Read the footer, with the row groups; cached for few files, because that of a wide table takes megabytes."""
+    """Read row groups and schema, of few files, since those of a wide table take megabytes, and long to convert."""
     with _opened(path, None) as file:
-        return file.metadata
+        return file.metadata, file.schema_arrow
 
 
 @contextmanager
@@ -91,12 +93,12 @@ class ParquetTable:
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         self._status = path.stat()
-        with self._open() as file:
-            schema, groups = file.schema_arrow, file.metadata
-            self.columns: tuple[str, ...] = tuple(schema.names)
-            named = _index_of_pandas(schema)
-            self.index_columns = tuple(name for name in self.columns if name in named or name == INDEX_NAME)
-            sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
+        self._held: tuple[Sequence[int], int, np.ndarray] | None = None
+        groups, schema = self._layout()
+        self.columns: tuple[str, ...] = tuple(schema.names)
+        named = _index_of_pandas(schema)
+        self.index_columns = tuple(name for name in self.columns if name in named or name == INDEX_NAME)
+        sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
 
     @property
@@ -114,40 +116,34 @@ class ParquetTable:
 
         A column that is not numeric raises :class:`InputError`.
         """
-        with self._open() as file:
-            if wrong := self.non_numeric(columns):
-                raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
-            schema = file.schema_arrow  # each access converts the types of all columns
-            found = {self._column_dtype(schema.field(index)) for index in columns}
-            if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(file, columns):
-                found.add(np.dtype(np.float64))
+        if wrong := self.non_numeric(columns):
+            raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
+        groups, schema = self._layout()
+        found = {self._column_dtype(schema.field(index)) for index in columns}
+        if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(groups, schema, columns):
+            found.add(np.dtype(np.float64))
         return found
 
     def non_numeric(self, columns: Sequence[int]) -> list[tuple[int, str]]:
         """Return the columns whose type is not numeric, each with what it holds."""
         import pyarrow as pa
 
-        found = []
-        with self._open() as file:
-            schema = file.schema_arrow
-            for index in columns:
-                kind = plain_type(schema.field(index).type)
-                is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-                is_decimal = pa.types.is_decimal
-                of = pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, is_decimal
-                if not any(one(kind) for one in of):
-                    found.append((index, "holds text" if is_text else f"holds type {kind}"))
+        found, kinds, schema = [], pa.types, self._layout()[1]
+        of = kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_null, kinds.is_decimal
+        for index in columns:
+            kind = plain_type(schema.field(index).type)
+            if not any(one(kind) for one in of):
+                is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
+                found.append((index, "holds text" if is_text else f"holds type {kind}"))
         return found
 
     def empty(self, columns: Sequence[int]) -> list[int]:
         """Return the columns in which every value is null or NaN, as footers say, or else the values."""
-        left = list(columns)
-        with self._open() as file:
-            groups = file.metadata
-            if groups.num_columns == len(self.columns):  # no nested ones
-                for group in map(groups.row_group, range(groups.num_row_groups)):
-                    statistics = ((column, group.column(column).statistics) for column in left)
-                    left = [column for column, one in statistics if one is None or not one.has_min_max]
+        left, groups = list(columns), self._layout()[0]
+        if groups.num_columns == len(self.columns):  # no nested ones
+            for group in map(groups.row_group, range(groups.num_row_groups)):
+                statistics = ((column, group.column(column).statistics) for column in left)
+                left = [column for column, one in statistics if one is None or not one.has_min_max]
         return [column for column in left if all(map(_is_empty, self.column_parts(column)))]
 
     def can_name_rows(self, column: int) -> bool:
@@ -162,15 +158,26 @@ class ParquetTable:
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Read rows from `start` on into `out`, shape (n_rows, len(columns))."""
-        stop = start + len(out)
+        if (held := self._held) and held[0] == columns and held[1] <= start < held[1] + len(held[2]):
+            rows = held[2][start - held[1] :][: len(out)]
+            out[: len(rows)] = rows
+            start, out = start + len(rows), out[len(rows) :]
+            self._held = held if start < held[1] + len(held[2]) else None
+        if (stop := start + len(out)) == start:
+            return
         # Arrow takes at most 8 bytes per cell of a batch.
         batch_rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * max(1, len(columns))))
         for first, batch in self._batches(columns, start, stop, batch_rows):
             last = first + len(batch[0])
             begin, end = max(start, first), min(stop, last)
+            is_held = last > stop and len(batch[0]) * len(columns) * out.itemsize <= HELD_BYTES
+            rows = np.empty((last - first, len(columns)), out.dtype) if is_held else out[begin - start : end - start]
             for position, column in enumerate(batch):
-                values = self._numbers(column[begin - first : end - first])
-                out[begin - start : end - start, position] = as_floats(values, out.dtype)
+                values = self._numbers(column if is_held else column[begin - first : end - first])
+                rows[:, position] = as_floats(values, out.dtype)
+            if is_held:
+                out[begin - start : end - start] = rows[begin - first : end - first]
+                self._held = columns, first, rows
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield all columns as Arrow arrays, one list for each batch of rows."""
@@ -180,8 +187,7 @@ class ParquetTable:
 
     def column_type(self, column: int) -> Any:
         """Return the Arrow type of a column."""
-        with self._open() as file:
-            return file.schema_arrow.field(column).type
+        return self._layout()[1].field(column).type
 
     def column_parts(self, column: int) -> Iterator[Any]:
         """Yield one column as Arrow arrays, one for each batch of rows."""
@@ -189,7 +195,10 @@ class ParquetTable:
             yield columns[0]
 
     def _open(self) -> AbstractContextManager[Any]:
-        return _opened(self.path, _footer(self.path, status=self._status))
+        return _opened(self.path, self._layout()[0])
+
+    def _layout(self) -> Any:
+        return _footer(self.path, status=self._status)
 
     def _batches(self, columns: Sequence[int], start: int, stop: int, batch_rows: int) -> Any:
         """Yield (first row, columns) for the batches that overlap rows ``start:stop``."""
@@ -213,14 +222,13 @@ class ParquetTable:
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a repeated name selects both columns, and "a" also selects "a.b".
-        schema = batch.schema
-        places = {name: schema.get_all_field_indices(name) for name in {self.columns[column] for column in columns}}
-        picked = []
-        for column in columns:
-            name = self.columns[column]
-            nth = self.columns[:column].count(name) if len(places[name]) > 1 else 0
-            picked.append(batch.column(places[name][nth]))
-        return picked
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(batch.schema.names):
+            places.setdefault(name, []).append(place)
+        if len(places) == batch.num_columns:
+            return [batch.column(places[self.columns[column]][0]) for column in columns]
+        place_of = {column: places[name].pop(0) for column, name in enumerate(self.columns) if name in places}
+        return [batch.column(place_of[column]) for column in columns]
 
     def _numbers(self, column: Any) -> np.ndarray:
         import pyarrow as pa
@@ -247,10 +255,8 @@ class ParquetTable:
             return np.dtype(np.float64)
         return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
 
-    def _may_have_nulls(self, file: Any, columns: Sequence[int]) -> bool:
-        schema, metadata = file.schema_arrow, file.metadata
-        nullable = {name for name in schema.names if schema.field(schema.get_all_field_indices(name)[0]).nullable}
-        wanted = {self.columns[index] for index in columns} & nullable
+    def _may_have_nulls(self, metadata: Any, schema: Any, columns: Sequence[int]) -> bool:
+        wanted = {self.columns[index] for index in columns if schema.field(index).nullable}
         for group in range(metadata.num_row_groups):
             for index in range(metadata.num_columns):
                 column = metadata.row_group(group).column(index)

@@ -37,6 +37,7 @@ from tests.benchmarks import (
     significance,
     sources,
     threads,
+    wide,
 )
 from tests.objects.server import environment
 
@@ -232,3 +233,7 @@ def test_the_driver_with_many_workers_in_small_form(tmp_path: Path, capsys: pyte
     printed = capsys.readouterr().out
     assert "sustained/s" in printed
     assert "| 4 | 60 | 0.05 | die |" in printed
+
+
+def test_wide_tables(tmp_path: Path) -> None:
+    assert {ending for ending, seconds in wide.measure(tmp_path, 12) if seconds >= 0} == {*wide.WRITERS}

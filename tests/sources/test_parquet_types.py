@@ -16,6 +16,7 @@ import pytest
 from daskfs import FisherScore
 from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
+from daskfs.sources.parquet import ParquetTable
 from tests.cli.command import daskfs, rows_of
 
 N = 60
@@ -115,3 +116,27 @@ def test_whole_decimals_are_classes(tmp_path: Path) -> None:
     for name in ("small", "wide"):
         selector = FisherScore(1).fit(str(tmp_path / "X.parquet"), name)
         assert selector.scores_[0] == FisherScore(1).fit(X[:, :1], Y).scores_[0]
+
+
+def test_bands_lower_than_a_row_group_decode_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.arange(300.0).reshape(60, 5)
+    names = ["a", "b", "a", "c", "a"]
+    pq.write_table(
+        pa.Table.from_arrays(list(map(pa.array, X.T)), names=names), tmp_path / "X.parquet", row_group_size=25
+    )
+    read, groups = ParquetTable._batches, list[int]()
+
+    def counted(table: ParquetTable, *arguments: Any) -> Any:
+        for first, batch in read(table, *arguments):
+            groups.append(first)
+            yield first, batch
+
+    monkeypatch.setattr(ParquetTable, "_batches", counted)
+    source = open_source(SourceSpec(str(tmp_path / "X.parquet")))
+    for start in range(0, 60, 7):
+        stop = min(start + 7, 60)
+        assert np.array_equal(source.read_rows(start, stop), X[start:stop])
+    assert groups == [0, 25, 50]
+    assert np.array_equal(source.read_rows(3, 55), X[3:55])
+    assert np.array_equal(source.read_rows(20, 30), X[20:30])
+    assert np.array_equal(source.read_rows(0, 2), X[:2])
