@@ -90,7 +90,7 @@ def plain(column: Any) -> Any:
 
     kind = plain_type(column.type)
     if not pa.types.is_decimal(kind):
-        return column.cast(kind)
+        return column if column.type == kind else column.cast(kind)
     # by way of text: the cast to numbers does not round to the nearest
     text = column.cast(kind).cast(pa.decimal256(kind.precision, kind.scale)).cast(pa.string())
     if kind.scale <= 0:
@@ -144,7 +144,11 @@ def arrow_to_labels(column: Any, where: str) -> np.ndarray:
     encoded = column.dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = pa.concat_arrays(encoded.chunks)
-    values = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
+    try:
+        values = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
+    except UnicodeDecodeError as error:  # Parquet is read without a look at its text
+        msg = f"{where} holds text that is not valid Unicode: {error}."
+        raise InputError(msg) from error
     return np.asarray(values[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
 
 

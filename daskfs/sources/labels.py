@@ -10,6 +10,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels, Task
+from daskfs.sources.cells import NonNumeric, Numerals, numbers_of, trimmed
 from daskfs.sources.checks import CONVERT, check_label_column, shorten_names
 from daskfs.sources.columns import with_first_rows
 from daskfs.sources.values import as_number, as_text, in_order, is_missing
@@ -204,25 +205,29 @@ def class_name(value: Any) -> str | None:
 
 def _targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
     """Return the targets of rows from `first` on, shape (n_rows,), float64."""
-    if raw.dtype.kind in "USTO":
-        rows = enumerate(raw, first)
-        values = np.fromiter((_target(value, row, unlabeled) for row, value in rows), np.float64, len(raw))
-    else:
-        values = raw.astype(np.float64)
+    values = _spelled_targets(raw, first, unlabeled) if raw.dtype.kind in "USTO" else raw.astype(np.float64)
     if (number := as_number(unlabeled)) is not None and math.isfinite(number):
         values[values == number] = np.nan
     _refuse_infinity(values, first)
     return values
 
 
-def _target(value: Any, row: int, unlabeled: str) -> float:
-    if is_missing(value) or (unlabeled not in (AUTO, NONE) and class_name(value) == unlabeled):
-        return math.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        msg = f"labels hold {str(value)!r} in row {row}; regression needs numbers."
-        raise InputError(msg) from None
+def _spelled_targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
+    """Return targets of which some are text, by the rules of text tables, with the decimal sign that they settle."""
+    import pyarrow as pa
+
+    names = [class_name(value) for value in raw]
+    is_given = [name is not None and (name != unlabeled or unlabeled in (AUTO, NONE)) for name in names]
+    is_text = [given and isinstance(value, str | bytes) for value, given in zip(raw, is_given, strict=True)]
+    cells = trimmed(pa.array([name if text else None for name, text in zip(names, is_text, strict=True)], pa.string()))
+    numbers = numbers_of(cells, Numerals.of_table(cells.drop_null().to_pylist()))
+    if isinstance(numbers, NonNumeric):
+        msg = f"labels hold {numbers.text!r} in row {first + numbers.row}; regression needs numbers."
+        raise InputError(msg)
+    values = np.array(numbers.to_numpy(zero_copy_only=False))
+    others = [row for row, given in enumerate(is_given) if given and not is_text[row]]
+    values[others] = [float(raw[row]) for row in others]
+    return values
 
 
 def _refuse_infinity(values: np.ndarray, first: int) -> None:

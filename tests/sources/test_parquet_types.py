@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from daskfs import FisherScore
+from daskfs.errors import InputError
 from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.parquet import ParquetTable
@@ -140,3 +141,10 @@ def test_bands_lower_than_a_row_group_decode_it_once(tmp_path: Path, monkeypatch
     assert np.array_equal(source.read_rows(3, 55), X[3:55])
     assert np.array_equal(source.read_rows(20, 30), X[20:30])
     assert np.array_equal(source.read_rows(0, 2), X[:2])
+
+
+def test_labels_that_are_not_valid_unicode(tmp_path: Path) -> None:
+    names = pa.Array.from_buffers(pa.string(), 40, pa.array([b"a", b"\xff\xfe"] * 20, pa.binary()).buffers())
+    pq.write_table(pa.table({"x": np.arange(40.0), "kind": names}), tmp_path / "X.parquet")
+    with pytest.raises(InputError, match=r"X\.parquet:kind holds text that is not valid Unicode"):
+        open_source(SourceSpec(str(tmp_path / "X.parquet"), labels="kind")).read_labels()

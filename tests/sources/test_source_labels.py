@@ -253,3 +253,23 @@ def test_cells_have_one_type_in_all_parts(
     assert len(parts) > 1 or text.startswith(",,")
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     csv_table.scan.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1,5", "unknown", "2,25", " NA "], [1.5, np.nan, 2.25, np.nan]),
+        (["1.5", " 2e1 ", ""], [1.5, 20, np.nan]),
+        ([1.5, "2,5", None], [1.5, 2.5, np.nan]),
+        (["1.5", "much"], "labels hold 'much' in row 1; regression needs numbers"),
+        (["1,220", "900"], "labels hold '1,220' in row 0"),
+        (["1_000", "2"], "labels hold '1_000' in row 0"),
+    ],
+)
+def test_targets_of_text_are_read_as_features_are(cells: list[Any], expected: Any) -> None:
+    raw = np.array(cells, dtype=object)
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            encode_labels(raw, len(raw), "regression")
+    else:
+        np.testing.assert_array_equal(encode_labels(raw, len(raw), "regression", "unknown").values, expected)
