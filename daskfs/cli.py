@@ -700,20 +700,36 @@ def inspect(
 ) -> None:
     """Show shape, tiles, labels, weights, groups, times, batches, row names, missing values, constant features."""
     from daskfs.job.job import make_data
-    from daskfs.runs.inspection import inspect_data
+    from daskfs.runs.inspection import inspect_data, needed_keys
 
-    _emit(inspect_data(make_data({"source": source, **data})), _description_lines, as_json=as_json)
+    found = inspect_data(make_data({"source": source, **data}))
+    if "problem" not in found:
+        flags = [f"--{key.replace('_', '-')}" for key in data]
+        words = [word for flag, value in zip(flags, data.values(), strict=True) for word in _words(flag, value)]
+        needed = (
+            word for key, value in needed_keys(found).items() if key not in data for word in _words(f"--{key}", value)
+        )
+        found["next"] = shlex.join(["daskfs", "rank", source, *words, *needed])
+    _emit(found, _description_lines, as_json=as_json)
+
+
+def _words(flag: str, value: Any) -> list[str]:
+    """Return an option of a command and its value; a list is given by one option for each entry."""
+    if isinstance(value, list):
+        return [f"{flag}={entry}" for entry in value]
+    return [flag] if value is True else [flag, *value] if isinstance(value, tuple) else [f"{flag}={value}"]
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
     told = {key: tell(result[key]) for key, tell in _TOLD.items() if result.get(key) is not None}
-    tables = {key: result.get(key) or [] for key in ("members", "columns")}
+    tables, after = {key: result.get(key) or [] for key in ("members", "columns")}, result.get("next")
     lines = [
         f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}"
         for key, v in {**result, **told}.items()
-        if v is not None and v != [] and key not in tables
+        if v is not None and v != [] and key not in (*tables, "next")
     ]
-    return lines + [line for key, rows in tables.items() if rows for line in _table_lines(key, rows)]
+    lines += [line for key, rows in tables.items() if rows for line in _table_lines(key, rows)]
+    return [*lines, f"next: {after}"] if after else lines
 
 
 SHOWN_COLUMNS = 40

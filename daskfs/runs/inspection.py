@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from daskfs.runs.status import LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.column_profile import FEW
 from daskfs.sources.description import describe_source
 from daskfs.sources.labels import LabelEncoding, classes_note
 from daskfs.sources.sample_columns import COLUMNS
@@ -59,6 +61,27 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
             raise
         described = {"source": data.source, "problem": str(error)}
     return {**described, "members": found.members, "columns": found.columns}
+
+
+def needed_keys(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of ``data`` that a run needs by a description: labels, if one column is, gaps, exclusions."""
+    if "infinite" not in description:  # tiles, which have them
+        return {}
+    columns, keys = description["columns"], dict[str, Any]()
+    labels = [one["name"] for one in columns if one["looks_like"] == "label" and _serves(one)]
+    if len(labels) == 1 and description["task"] is None:
+        keys["labels"] = labels[0]
+    if {*description["missing"]} - {*labels}:
+        keys["missing"] = "mean"
+    if beyond := [name for name in description["beyond_2_53"] if name not in labels]:
+        is_table = columns and not description["members"]
+        keys |= {"exclude": beyond} if is_table else {}
+    return keys
+
+
+def _serves(column: Mapping[str, Any]) -> bool:
+    """Return whether a column can be labels without a word on the task."""
+    return column["type"] == "number" or (column["n_distinct"] is not None and 1 < column["n_distinct"] <= FEW)
 
 
 def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
