@@ -23,8 +23,6 @@ FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
 # Each batch has a cost per column that fewer rows would not amortize.
 LEAST_BATCH_ROWS = 1024
-HELD_BYTES = 64 << 20
-"""Largest batch that is held until its last row is read, where bands are lower than row groups."""
 LABEL_BATCH_ROWS = 1 << 16
 
 
@@ -93,7 +91,6 @@ class ParquetTable:
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         self._status = path.stat()
-        self._held: tuple[Sequence[int], int, np.ndarray] | None = None
         groups, schema = self._layout()
         self.columns: tuple[str, ...] = tuple(schema.names)
         named = _index_of_pandas(schema)
@@ -158,26 +155,15 @@ class ParquetTable:
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Read rows from `start` on into `out`, shape (n_rows, len(columns))."""
-        if (held := self._held) and held[0] == columns and held[1] <= start < held[1] + len(held[2]):
-            rows = held[2][start - held[1] :][: len(out)]
-            out[: len(rows)] = rows
-            start, out = start + len(rows), out[len(rows) :]
-            self._held = held if start < held[1] + len(held[2]) else None
-        if (stop := start + len(out)) == start:
-            return
+        stop = start + len(out)
         # Arrow takes at most 8 bytes per cell of a batch.
         batch_rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * max(1, len(columns))))
         for first, batch in self._batches(columns, start, stop, batch_rows):
             last = first + len(batch[0])
             begin, end = max(start, first), min(stop, last)
-            is_held = last > stop and len(batch[0]) * len(columns) * out.itemsize <= HELD_BYTES
-            rows = np.empty((last - first, len(columns)), out.dtype) if is_held else out[begin - start : end - start]
             for position, column in enumerate(batch):
-                values = self._numbers(column if is_held else column[begin - first : end - first])
-                rows[:, position] = as_floats(values, out.dtype)
-            if is_held:
-                out[begin - start : end - start] = rows[begin - first : end - first]
-                self._held = columns, first, rows
+                values = self._numbers(column[begin - first : end - first])
+                out[begin - start : end - start, position] = as_floats(values, out.dtype)
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield all columns as Arrow arrays, one list for each batch of rows."""

@@ -77,7 +77,8 @@ def plan_shape(
     Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. For parallelism,
     a large X has `n_units` bands, and slabs of at most an `n_units`-th of its columns, rounded up; no slabs narrower
     than 32 columns for that. If possible, a band has at least the number of rows that the source reads at once
-    (`row_multiple`); otherwise the source would read them again for each band.
+    (`row_multiple`); otherwise the source would read them again for each band, which up to 64 MiB costs more than units
+    at once gain.
 
     Raises
     ------
@@ -112,8 +113,9 @@ def plan_shape(
     fitting = budget // (n_features * itemsize)
     # for narrow rows, per-row overhead takes more memory than the values
     fitting = min(fitting, max(NARROW_ROWS, budget // (n_features * itemsize + SENT_ROW_BYTES)))
-    fitting = min(fitting, max(n_samples // n_units, MIN_TILE_BYTES // (columns * itemsize)))
-    together = min(row_multiple, n_samples // n_units, MAX_TILE_BYTES // (columns * itemsize))
+    least = max(n_samples // n_units, min(row_multiple, MAX_TILE_BYTES // (n_features * itemsize)))
+    fitting = min(fitting, max(least, MIN_TILE_BYTES // (columns * itemsize)))
+    together = min(row_multiple, least, MAX_TILE_BYTES // (columns * itemsize))
     rows = _band_rows(min(max(target // (columns * itemsize), together), fitting), n_samples)
     return Shape(n_samples, n_features, dtype, is_sparse=False, nnz=None, tile_rows=rows, tile_columns=columns)
 
