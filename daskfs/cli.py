@@ -726,7 +726,7 @@ def _description_lines(result: dict[str, Any]) -> list[str]:
     lines = [
         f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}"
         for key, v in {**result, **told}.items()
-        if v is not None and v != [] and key not in (*tables, "next")
+        if v not in (None, [], {}) and key not in (*tables, "next")
     ]
     lines += [line for key, rows in tables.items() if rows for line in _table_lines(key, rows)]
     return [*lines, f"next: {after}"] if after else lines
