@@ -82,7 +82,11 @@ def test_left_out_by_rank(tmp_path: Path, write: Callable[[Path], str]) -> None:
 
 def test_refused_by_run(tmp_path: Path) -> None:
     source = str(tmp_path / parquet(tmp_path))
-    job = {"data": {"source": source, "labels": "lab"}, "methods": ["VarianceScore"], "output": {"path": "run"}}
+    job = {
+        "data": {"source": source, "labels": "lab"},
+        "methods": ["VarianceScore"],
+        "output": {"path": str(tmp_path / "run")},
+    }
     told = ("column 3 ('empty') has no value in rows 0:60: leave it out (of a table by data.exclude",)
     refused(daskfs("run", write_job(tmp_path, job), "--quiet"), 3, *told)
 
