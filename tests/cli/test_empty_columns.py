@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
 import daskfs as package
 from daskfs.errors import InputError
+from tests.optional import pandas as pd
 
 from .command import daskfs, refused, write_job
 

@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anndata as ad
-import h5py
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
@@ -18,6 +15,9 @@ from daskfs.cli import DATA_OPTIONS
 from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
 from tests.cli.command import daskfs
+from tests.optional import anndata as ad
+from tests.optional import h5py
+from tests.optional import pandas as pd
 
 N = 60
 Y = np.arange(N) % 2

@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import anndata as ad
-import h5py
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
+
+from tests.optional import anndata as ad
+from tests.optional import h5py
+from tests.optional import pandas as pd
 
 from .command import daskfs
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import yaml
@@ -31,6 +30,7 @@ from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import plan_shape
 from tests.cli.command import daskfs, refused
 from tests.execution.runs import recorded, write_job
+from tests.optional import pandas as pd
 
 pytestmark = pytest.mark.cluster
 

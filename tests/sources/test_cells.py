@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.cells import Numerals
 from tests.cli.command import daskfs, refused, rows_of
+from tests.optional import h5py
 
 Y = np.arange(60) % 2
 V = 900 + 20 * np.arange(60) + 300 * Y

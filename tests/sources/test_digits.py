@@ -8,18 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anndata as ad
 import dask.array as da
-import dask.dataframe as dd
-import h5py
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-import xarray as xr
 import zarr
 
 import daskfs
@@ -27,6 +21,12 @@ from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.digits import as_floats, loses_digits
 from daskfs.runs.inspection import inspect_data
+from tests.optional import anndata as ad
+from tests.optional import dask_dataframe as dd
+from tests.optional import h5py
+from tests.optional import pandas as pd
+from tests.optional import polars as pl
+from tests.optional import xarray as xr
 
 BIG = 2**62
 RNG = np.random.default_rng(0)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +18,7 @@ from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.parquet import ParquetTable
 from tests.cli.command import daskfs, rows_of
+from tests.optional import pandas as pd
 
 N = 60
 Y = np.arange(N) % 2

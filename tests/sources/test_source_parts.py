@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +19,7 @@ from daskfs.sources.multifile import find_parts
 from daskfs.sources.state import as_planned, changed_file, source_state
 from daskfs.sources.tables import TableSource
 from daskfs.storage import StoragePath
+from tests.optional import pandas as pd
 
 from .objects import folder_as_bucket
 

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anndata as ad
 import dask.array as da
-import dask.dataframe as dd
-import h5py
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
 
 import daskfs
+from tests.optional import anndata as ad
+from tests.optional import dask_dataframe as dd
+from tests.optional import h5py
+from tests.optional import pandas as pd
+from tests.optional import polars as pl
 
 Write = Callable[[Path], tuple[Any, dict[str, Any]]]
 """Writes the values, and returns a source or an object with the arguments of ``daskfs.rank``."""
