@@ -16,7 +16,7 @@ from daskfs import FisherScore
 from daskfs.errors import InputError
 from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.parquet import ParquetTable
+from daskfs.tiles.shapes import plan_shape
 from tests.cli.command import daskfs, rows_of
 from tests.optional import pandas as pd
 
@@ -119,28 +119,20 @@ def test_whole_decimals_are_classes(tmp_path: Path) -> None:
         assert selector.scores_[0] == FisherScore(1).fit(X[:, :1], Y).scores_[0]
 
 
-def test_bands_lower_than_a_row_group_decode_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_columns_of_one_name(tmp_path: Path) -> None:
     X = np.arange(300.0).reshape(60, 5)
     names = ["a", "b", "a", "c", "a"]
-    pq.write_table(
-        pa.Table.from_arrays(list(map(pa.array, X.T)), names=names), tmp_path / "X.parquet", row_group_size=25
-    )
-    read, groups = ParquetTable._batches, list[int]()
-
-    def counted(table: ParquetTable, *arguments: Any) -> Any:
-        for first, batch in read(table, *arguments):
-            groups.append(first)
-            yield first, batch
-
-    monkeypatch.setattr(ParquetTable, "_batches", counted)
+    table = pa.Table.from_arrays(list(map(pa.array, X.T)), names=names)
+    pq.write_table(table, tmp_path / "X.parquet", row_group_size=25)
     source = open_source(SourceSpec(str(tmp_path / "X.parquet")))
-    for start in range(0, 60, 7):
-        stop = min(start + 7, 60)
+    for start, stop in [*((start, min(start + 7, 60)) for start in range(0, 60, 7)), (3, 55), (20, 30), (0, 2)]:
         assert np.array_equal(source.read_rows(start, stop), X[start:stop])
-    assert groups == [0, 25, 50]
-    assert np.array_equal(source.read_rows(3, 55), X[3:55])
-    assert np.array_equal(source.read_rows(20, 30), X[20:30])
-    assert np.array_equal(source.read_rows(0, 2), X[:2])
+
+
+@pytest.mark.parametrize(("row_multiple", "n_bands"), [(1, 10), (150, 3), (300, 1)])
+def test_a_row_group_is_decoded_for_few_bands(row_multiple: int, n_bands: int) -> None:
+    """Of 48 MB, in one, two or many groups; heights of several bands are powers of two."""
+    assert plan_shape(300, 20_000, "float64", None, None, row_multiple).n_bands == n_bands
 
 
 def test_labels_that_are_not_valid_unicode(tmp_path: Path) -> None:
