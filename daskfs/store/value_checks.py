@@ -109,9 +109,9 @@ def check_digits(block: Block, first_row: int, called: Callable[[int], str], ori
         at_row, at_column, _ = _places(block, is_lost)
         row, column = min(zip(at_row.tolist(), at_column.tolist(), strict=True))
         msg = (
-            f"{called(column)} of {origin} has an integer beyond 2^53 in row {first_row + row}, and float64, which all "
-            f"methods use, holds not all of these: {len(at_row)} values of rows {first_row}:"
-            f"{first_row + block.shape[0]} would lose digits. Subtract an offset, or, for an identifier, leave the "
+            f"{called(column)} of {origin} has an integer in row {first_row + row} that float64, in which all methods "
+            f"compute, does not hold, as it is beyond 2^53: {len(at_row)} values of rows {first_row}:"
+            f"{first_row + block.shape[0]} would lose digits. Subtract an offset or, if it is an identifier, leave the "
             "column out (of a table by data.exclude; rank: --exclude)."
         )
         raise InputError(msg)
