@@ -15,6 +15,7 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.digits import loses_digits
 from daskfs.kernels.labels import LabelCounter, LabelCounts
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.runs.status import LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, SourceSpec, open_source
@@ -25,7 +26,7 @@ from daskfs.sources.labels import LabelEncoding, classes_note
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.store.row_names import describe_row_names
 from daskfs.store.tiles import Shape
-from daskfs.tiles.shapes import plan_shape
+from daskfs.tiles.shapes import MAX_TILE_BYTES, plan_shape
 
 
 def inspect_data(data: DataBlock) -> dict[str, Any]:
@@ -135,8 +136,9 @@ def _scan(source: Source, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarr
     counts = {name: np.zeros(shape.n_features, dtype=np.int64) for name in ("missing", "infinite", "beyond_2_53")}
     low, high = np.full(shape.n_features, np.inf), np.full(shape.n_features, -np.inf)
     hashes = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
-    for index in range(shape.n_bands):
-        band = shape.band(index)
+    # rows that the source reads at once, where they are no more than a tile may be
+    together = min(source.info.row_multiple, MAX_TILE_BYTES // (shape.n_features * source.info.dtype.itemsize))
+    for band in row_blocks(shape.n_samples, max(shape.tile_rows, together)):
         block = source.read_rows(band.start, band.stop)
         hashes += column_hashes(block, band.start)
         values = block.data if is_sparse(block) else block

@@ -31,6 +31,8 @@ MOST_ROWS = 2**40
 """More than memory allows: a unit that scores a column holds tens of bytes a row."""
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
+FEW_ROWS = 1024
+"""Rows of which a table of columns takes about as long to decode a part as to decode all."""
 SLAB_BYTES = 256 * MiB
 """Bytes of a slab or band if the memory limit of a worker is unknown."""
 SLABS_PER_WORKER = 3
@@ -77,8 +79,8 @@ def plan_shape(
     Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. For parallelism,
     a large X has `n_units` bands, and slabs of at most an `n_units`-th of its columns, rounded up; no slabs narrower
     than 32 columns for that. If possible, a band has at least the number of rows that the source reads at once
-    (`row_multiple`); otherwise the source would read them again for each band, which up to 64 MiB costs more than units
-    at once gain.
+    (`row_multiple`); otherwise the source would read them again for each band. Few rows that it reads only as a whole
+    are one band of up to 64 MiB.
 
     Raises
     ------
@@ -113,7 +115,8 @@ def plan_shape(
     fitting = budget // (n_features * itemsize)
     # for narrow rows, per-row overhead takes more memory than the values
     fitting = min(fitting, max(NARROW_ROWS, budget // (n_features * itemsize + SENT_ROW_BYTES)))
-    least = max(n_samples // n_units, min(row_multiple, MAX_TILE_BYTES // (n_features * itemsize)))
+    is_whole = n_samples <= min(row_multiple, FEW_ROWS) and x_bytes <= MAX_TILE_BYTES
+    least = n_samples if is_whole else n_samples // n_units
     fitting = min(fitting, max(least, MIN_TILE_BYTES // (columns * itemsize)))
     together = min(row_multiple, least, MAX_TILE_BYTES // (columns * itemsize))
     rows = _band_rows(min(max(target // (columns * itemsize), together), fitting), n_samples)

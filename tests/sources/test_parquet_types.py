@@ -14,8 +14,11 @@ import pytest
 
 from daskfs import FisherScore
 from daskfs.errors import InputError
+from daskfs.job.blocks import DataBlock
+from daskfs.runs.inspection import inspect_data
 from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
+from daskfs.sources.tables import TableSource
 from daskfs.tiles.shapes import plan_shape
 from tests.cli.command import daskfs, rows_of
 from tests.optional import pandas as pd
@@ -129,14 +132,27 @@ def test_rows_of_columns_of_one_name(tmp_path: Path) -> None:
         assert np.array_equal(source.read_rows(start, stop), X[start:stop])
 
 
-@pytest.mark.parametrize(("row_multiple", "n_bands"), [(1, 10), (150, 3), (300, 1)])
-def test_a_row_group_is_decoded_for_few_bands(row_multiple: int, n_bands: int) -> None:
-    """Of 48 MB, in one, two or many groups; heights of several bands are powers of two."""
-    assert plan_shape(300, 20_000, "float64", None, None, row_multiple).n_bands == n_bands
-
-
 def test_labels_that_are_not_valid_unicode(tmp_path: Path) -> None:
     names = pa.Array.from_buffers(pa.string(), 40, pa.array([b"a", b"\xff\xfe"] * 20, pa.binary()).buffers())
     pq.write_table(pa.table({"x": np.arange(40.0), "kind": names}), tmp_path / "X.parquet")
     with pytest.raises(InputError, match=r"X\.parquet:kind holds text that is not valid Unicode"):
         open_source(SourceSpec(str(tmp_path / "X.parquet"), labels="kind")).read_labels()
+
+
+def test_inspect_decodes_a_row_group_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 18 MB, which tiles cut into several bands."""
+    pq.write_table(pa.table({f"g{column}": np.arange(1100.0) for column in range(2000)}), tmp_path / "X.parquet")
+    read, blocks = TableSource.read_rows, list[tuple[int, int]]()
+
+    def counted(source: TableSource, start: int, stop: int) -> Any:
+        blocks.append((start, stop))
+        return read(source, start, stop)
+
+    monkeypatch.setattr(TableSource, "read_rows", counted)
+    assert inspect_data(DataBlock(source=str(tmp_path / "X.parquet")))["tile_rows"] < 1100
+    assert blocks == [(0, 1100)]
+
+
+@pytest.mark.parametrize(("row_multiple", "n_bands"), [(1, 10), (150, 10), (300, 1)])
+def test_few_rows_of_one_row_group_are_one_band(row_multiple: int, n_bands: int) -> None:
+    assert plan_shape(300, 20_000, "float64", None, None, row_multiple).n_bands == n_bands

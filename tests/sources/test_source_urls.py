@@ -117,6 +117,7 @@ def test_separate_files(name: str, ending: str, bucket: ObjectPath, tmp_path: Pa
     for root in (tmp_path, bucket):
         job["data"][name] = str(root / f"separate.{ending}")
         outcomes.append(daskfs("inspect", job["data"]["source"], f"--{name}", job["data"][name], "--json").json)
+        assert outcomes[-1].pop("next").endswith(f"--{name}={job['data'][name]}")
     assert outcomes[0] == outcomes[1]
 
 
