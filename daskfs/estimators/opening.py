@@ -177,6 +177,7 @@ def _not_numeric(frame: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _check_objects(X: Any) -> None:
+    """Refuse integers among Python objects that float64 does not hold."""
     if isinstance(X, np.ndarray) and X.dtype == object:
         check_digits(X, 0, lambda column: f"column {column}", "X")
 

@@ -65,7 +65,10 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
 
 
 def needed_keys(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of ``data`` that a run needs by a description: labels, if one column is, gaps, exclusions."""
+    """Return the keys of ``data`` that a run of the described source needs: labels, missing and exclude.
+
+    Labels are named if exactly one column looks like them.
+    """
     if "infinite" not in description:  # tiles, which have them
         return {}
     columns, keys = description["columns"], dict[str, Any]()
@@ -81,7 +84,7 @@ def needed_keys(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _serves(column: Mapping[str, Any]) -> bool:
-    """Return whether a column can be labels without a word on the task."""
+    """Return whether a column can be labels with ``task: auto``."""
     return column["type"] == "number" or (column["n_distinct"] is not None and 1 < column["n_distinct"] <= FEW)
 
 

@@ -18,7 +18,8 @@ SAMPLE_COLUMNS = ("weights", "groups", "times", "batch")
 class SourceSpec:
     """The user's description of the data, JSON-able, so that a worker can open the same source.
 
-    Fields are keys of the block ``data``, where ``daskfs schema`` describes them, but for one.
+    All fields but `columns` are keys of the block ``data`` of a job, described in
+    :class:`daskfs.job.blocks.DataBlock`.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class Numerals:
 
     @classmethod
     def of_table(cls, cells: list[str]) -> Numerals:
-        """Return what most of the cells that can mean one thing only say; a point if there are none."""
+        """Return the numerals of a table, by the decimal sign of most unambiguous cells; a point if there are none."""
         counts = dict.fromkeys(SIGNS, 0)
         for sign, own in SIGNS.items():
             is_number, is_grouped = re.compile(NUMBER.format(own)).match, re.compile(GROUPED.format(own)).match

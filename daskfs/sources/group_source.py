@@ -157,7 +157,7 @@ class MemberSource(LabeledSource):
         return self._contents.folder.identity(self._arrays, self._selection)
 
     def unchanged_rows(self, planned: Mapping[str, Any], n_rows: int) -> int:
-        """Return how many of the first `n_rows` rows are known to be those of `planned`, an earlier identity.
+        """Return the number of the first `n_rows` rows that are unchanged since `planned`, an earlier identity.
 
         Rows whose chunks hold new rows too are not. :class:`InputError` if more than the number of rows changed.
         """

@@ -146,7 +146,7 @@ class ZarrMember:
         return [*described, *sampled_chunk_files(self.array, self.path, n_chunks).values()]
 
     def unchanged(self, planned: Mapping[str, Any], n_chunks: int, axis: int = 0) -> int:
-        """Return how far along an axis the array has the chunks that it had, of which `n_chunks` are compared.
+        """Return the length along an axis up to which chunks are unchanged, of which `n_chunks` are compared.
 
         `planned` is its entry in :meth:`ZarrFolder.identity`. A chunk that entries were added to counts as changed.
         :class:`InputError` if the array is not a longer one than it was.
