@@ -24,6 +24,8 @@ from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
+LEAST_RANGE_ROWS = 256
+"""Rows of a range unless these take eight times RANGE_BYTES, because each column of a range takes some time."""
 RETURN, QUOTE, POINT = ord("\r"), ord('"'), ord(".")
 INDEX_NAME = ""
 """Name that pandas and R give to the column of row names, which is the first."""
@@ -94,7 +96,8 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
         if len(newlines):
             nexts = newlines + (position + 1)
             lengths = np.diff(nexts, prepend=previous)
-            stride = stride or max(1, int(RANGE_BYTES / (int(lengths.sum()) / len(lengths))))
+            fitting = int(RANGE_BYTES / (int(lengths.sum()) / len(lengths)))
+            stride = stride or max(1, fitting, min(LEAST_RANGE_ROWS, 8 * fitting))
             before = np.where(newlines > 0, data[newlines - 1], last_byte)
             blank = np.flatnonzero((lengths == 1) | ((lengths == 2) & (before == RETURN)))
             if first_blank is None and len(blank):
