@@ -6,18 +6,20 @@ scikit-learn; a job can reach nothing else. :mod:`daskfs.evaluation.predictors` 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from inspect import Parameter, signature
+from inspect import Parameter, isabstract, signature
 from math import inf
+from pkgutil import iter_modules
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from daskfs.errors import JobError, nearest
 from daskfs.kernels.labels import Task
-from daskfs.kernels.threads import IMPORTING, sklearn_module
+from daskfs.kernels.threads import sklearn_module
 from daskfs.stages.cost import Array, Cost, Fixed, Held, MiB, Objects
 
 Setting = Literal["transductive", "inductive"]
@@ -207,11 +209,20 @@ def _instead(task: Task) -> str:
 
 @cache
 def _estimators() -> Mapping[str, type[Any]]:
-    """Return the models of scikit-learn by class name: those that need no other estimator."""
+    """Return the models of scikit-learn by class name: those that need no other estimator.
+
+    ``sklearn.utils.discovery`` has them too, but imports what scikit-learn is tested with, which fails in version 1.6
+    if array_api_compat is installed, as it is with anndata.
+    """
     found = {}
-    with IMPORTING:
-        kinds = sklearn_module("utils.discovery").all_estimators(type_filter=["classifier", "regressor", "cluster"])
-    for name, kind in kinds:
+    base, package = sklearn_module("base"), sys.modules["sklearn"]
+    families = base.ClassifierMixin, base.RegressorMixin, base.ClusterMixin
+    modules = [sklearn_module(one.name) for one in iter_modules(package.__path__) if one.name in package.__all__]
+    members = {name: member for module in modules for name, member in vars(module).items() if isinstance(member, type)}
+    for name, kind in members.items():
+        is_model = issubclass(kind, base.BaseEstimator) and issubclass(kind, families) and not isabstract(kind)
+        if not is_model or name.startswith("_"):
+            continue
         own = [p for p in signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         # FeatureAgglomeration clusters columns
         if all(p.default is not Parameter.empty for p in own) and name != "FeatureAgglomeration":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any, Literal
@@ -264,6 +265,25 @@ class TestWhatAJobMaySay:
     def test_only_models_of_scikit_learn_can_be_reached(self) -> None:
         assert {kind.__module__.split(".")[0] for kind in _estimators().values()} == {"sklearn"}
         assert {"SVC", "RandomForestRegressor", "SpectralClustering", "DummyClassifier"} <= _estimators().keys()
+
+    def test_the_models_are_those_of_scikit_learn(self) -> None:
+        code = (
+            "import sys\n"
+            "from daskfs.evaluation.models import _estimators\n"
+            "models = {*_estimators(), 'FeatureAgglomeration'}\n"
+            "assert 'sklearn.utils._testing' not in sys.modules\n"
+            "from sklearn.utils.discovery import all_estimators\n"
+            "every = dict(all_estimators(type_filter=['classifier', 'regressor', 'cluster']))\n"
+            "assert models <= {*every}\n"
+            "for name in {*every} - models:\n"
+            "    try:\n"
+            "        every[name]()\n"
+            "    except TypeError:\n"
+            "        continue\n"
+            "    raise AssertionError(name)\n"
+        )
+        # without it scikit-learn 1.6 cannot import its list beside array_api_compat
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "SCIPY_ARRAY_API": "1"}, check=True)
 
     @pytest.mark.parametrize(
         ("name", "parameters", "parts"),
