@@ -131,7 +131,7 @@ def distance_correlation_matrix(
     """
     from sklearn.utils import check_array
 
-    from daskfs.estimators.opening import is_stored, loaded_if_small, open_input
+    from daskfs.estimators.opening import is_stored, matrix_at_hand, open_input
     from daskfs.plan.inline import find_correlations
     from daskfs.sources.sample_columns import check_weights
 
@@ -139,7 +139,7 @@ def distance_correlation_matrix(
     scaling = checked_scaling(score_scaling, "score_scaling")
     spec = CorrelationSpec(correlation, count, rows, bool(bias_corrected), scaling)
     _check_options(spec)
-    X = loaded_if_small(X)
+    X = matrix_at_hand(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
     weights = None

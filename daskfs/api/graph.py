@@ -119,7 +119,7 @@ def knn_graph(
     from sklearn.utils import check_array
 
     from daskfs.estimators.graph import given_graph
-    from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
+    from daskfs.estimators.opening import is_stored, matrix_at_hand, names_of, open_input
     from daskfs.graph.spec import check_neighbors
     from daskfs.plan.inline import find_lists
 
@@ -129,8 +129,8 @@ def knn_graph(
     metric = checked_metric(metric, metric_kwds)
     spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
     _check_options(spec, n_neighbors, missing)
-    names = None if is_query(X) else getattr(X, "columns", None)
-    X = loaded_if_small(X)
+    names = names_of(X)
+    X = matrix_at_hand(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
     with open_input(X, None, missing=missing, n_jobs=n_jobs, client=client) as (context, stored_names, pool):

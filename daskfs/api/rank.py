@@ -19,9 +19,12 @@ from daskfs.estimators.opening import (
     backing_file,
     current_client,
     is_anndata,
+    is_dask_frame,
     is_query,
-    loaded_if_small,
+    matrix_at_hand,
     member_of,
+    names_of,
+    variable_of,
 )
 from daskfs.job.keys import set_key
 from daskfs.runs.proposal import propose_job
@@ -144,7 +147,7 @@ def rank(
     scratch = folder.path
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
-    adata = X if is_anndata(X) else None
+    adata, columns = (X if is_anndata(X) else None), (names_of(X) if is_of(X, "xarray") else None)
     if adata is not None:
         use_rep = member_of(X, "obsm", use_rep)
         X, data, compared = _of_anndata(X, layer, graph, scratch)
@@ -156,22 +159,22 @@ def rank(
     if use_rep is not None:
         np.save(scratch / "rep.npy", np.asarray(unmasked(use_rep)))
         compared["use_rep"] = str(scratch / "rep.npy")
+    X = variable_of(X).data if is_of(X, "xarray") else X
     is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
     named = {"labels": y, "groups": groups, "batch": batch, "times": times, "weights": weights}
     named |= {"task": None if task == "auto" else task, "missing": None if missing == "refuse" else missing}
     named |= {"missing_values": list(missing_values) or None}
     of_data, others = _settings(settings)
-    keys = {
-        "data": {
-            "source": as_source(X, scratch),
-            **data,
-            **{key: value for key, value in named.items() if value is not None},
-        }
-    }
+    keys = {"data": {"source": "X", **data, **{key: value for key, value in named.items() if value is not None}}}
     _set(keys, of_data)
     of = X if adata is None else adata
     data = {key: _reference(of, key, value, scratch) for key, value in keys["data"].items()}
+    if is_dask_frame(X):  # whose columns of rows are files now
+        names = [value for key, value in keys["data"].items() if isinstance(value, str) and data[key] != value]
+        data["exclude"] = [*data.get("exclude", ()), *names]
+    client = client or (current_client() if is_elsewhere else None)
     with _named_as_given(scratch):
+        data["source"], _alive = as_source(X, scratch, client, columns)
         proposal = propose_job(
             data.pop("source"),
             data=data,
@@ -187,8 +190,7 @@ def rank(
         if compared:  # in which rows are compared as they are
             job = {**job, "graph": compared, "transform": {}}
         _set(job, others)
-        chosen = client or (current_client() if is_elsewhere else None)
-        found = run(job, client=chosen, progress=progress)
+        found = run(job, client=client, progress=progress)
     result = RunResult(found, found.url, folder if output is None else None)
     if key_added is not None:
         result.to_anndata(adata, key_added)
@@ -236,7 +238,7 @@ def _of_anndata(
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return X of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
     values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
-    X = loaded_if_small(adata if layer is None else backing_file(adata) or values)
+    X = matrix_at_hand(adata if layer is None else backing_file(adata) or values)
     if isinstance(X, str):
         given = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
         return X, {} if layer is None else {"array": f"layers/{layer}"}, given
@@ -262,6 +264,8 @@ def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
         return _written(X, key, member_of(X, "obs", value), scratch)
     names = X.collect_schema().names() if is_query(X) else getattr(X, "columns", ())
     own = [] if is_anndata(X) else list(map(str, names))
+    if is_dask_frame(X) and value in own:
+        return _written(X, key, X[value], scratch)
     if value not in own and split_reference(value) is None:
         raise unknown_name(value, "column", own, "X")
     return value

@@ -17,6 +17,7 @@ import dask
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
+from daskfs.estimators.opening import as_source, current_client, matrix_at_hand, names_of
 from daskfs.export.anndata_file import storable
 from daskfs.export.collect import KEY, Contents, chosen_columns, is_ours, listed, read_run
 from daskfs.graph.knn import KNNGraph
@@ -34,6 +35,7 @@ from daskfs.report.values import plain
 from daskfs.report.view import agreement_plot, along_plot, first_plot, image_plot, scores_plot
 from daskfs.runs.manifest import open_finished, read_manifest
 from daskfs.runs.pipeline import run_job
+from daskfs.sources.values import is_of
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -339,6 +341,7 @@ def _row(tag: str, cells: Sequence[object]) -> str:
 def run(
     job: Job | Mapping[str, Any] | str | Path,
     *,
+    data: Any = None,
     client: Client | None = None,
     progress: Literal["auto"] | bool = "auto",
     overwrite: bool = False,
@@ -349,8 +352,12 @@ def run(
     ----------
     job
         A job file, its content as nested dictionaries, or a job of :func:`daskfs.load_job` or :func:`daskfs.make_job`.
+    data
+        X in place of ``data.source``: a dask array or DataFrame, an AnnData or xarray object with one, or any X that
+        :func:`daskfs.rank` takes. To go on with an unfinished run, pass the same collection again.
     client
-        Client of the cluster whose workers run the units, instead of that of the job's block ``cluster``.
+        Client of the cluster whose workers run the units, instead of that of the job's block ``cluster``; of `data` on
+        dask by default the current one.
     progress
         Whether stages and units are shown, on stderr or in the output of a notebook's cell; "auto": if stderr is a
         terminal, or in a notebook.
@@ -388,7 +395,12 @@ def run(
     (['petal length (cm)', 'petal width (cm)'], 'FisherScore')
     """
     made = job if isinstance(job, Job) else make_job(job) if isinstance(job, Mapping) else load_job(job)
-    shown = _progress(progress)
+    shown, folder = _progress(progress), None
+    if data is not None:
+        folder, X = ScratchDirectory(), matrix_at_hand(data)
+        client = client or (current_client() if is_of(X, "dask") else None)
+        source, _alive = as_source(X, folder.path, client, names_of(data))
+        made = made.model_copy(update={"data": made.data.model_copy(update={"source": source})})
     if client is None:
         facts = run_job(made, shown, overwrite=overwrite)
     else:
@@ -397,7 +409,7 @@ def run(
         joined = made.model_copy(update={"cluster": cluster})
         facts = run_job(joined, shown, overwrite=overwrite, connect=lambda _: nullcontext(client))
     store = Store(as_path(made.output.path))
-    return RunResult({**read_manifest(store), "recomputed": facts["recomputed"]}, store.url)
+    return RunResult({**read_manifest(store), "recomputed": facts["recomputed"]}, store.url, folder)
 
 
 def open_run(path: str | Path) -> RunResult:

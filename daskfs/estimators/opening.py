@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Number
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
 from daskfs.sources.checks import unknown_name
+from daskfs.sources.collection import Collection, stored_array
 from daskfs.sources.values import is_of, unmasked
 from daskfs.stages.cost import Workers
 from daskfs.store import layout
@@ -80,11 +80,37 @@ def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | N
     """Return X, y and use_rep, of an AnnData its members, and the names of the columns; None if X itself has none."""
     if is_anndata(X):
         y, use_rep = member_of(X, "obs", y), member_of(X, "obsm", use_rep)
-        return loaded_if_small(X), y, use_rep, list(map(str, X.var_names))
     if (name := label_name(X, y)) is not None:
         return X, _labels_of(X, name), use_rep, None
+    return matrix_at_hand(X), y, use_rep, names_of(X)
+
+
+def names_of(X: Any) -> list[Any] | None:
+    """Return the names of the columns of a DataFrame, an AnnData or an xarray object; None if there are none."""
+    if is_anndata(X):
+        return list(map(str, X.var_names))
+    if is_of(X, "xarray"):
+        X = variable_of(X)
+        return list(map(str, X[X.dims[1]].values)) if X.dims[1] in X.coords else None
     columns = None if is_query(X) else getattr(X, "columns", None)
-    return loaded_if_small(X), y, use_rep, None if columns is None else list(columns)
+    return None if columns is None else list(columns)
+
+
+def variable_of(X: Any) -> Any:
+    """Return a DataArray of xarray, of a Dataset the only one of two dimensions, rows first.
+
+    Raises :class:`InputError` if there is another number of them, or of dimensions.
+    """
+    if hasattr(X, "data_vars"):
+        found = [str(name) for name, one in X.data_vars.items() if one.ndim == 2]
+        if len(found) != 1:
+            msg = f"X is a Dataset with {len(found)} variables of two dimensions ({', '.join(found)}): pass X[name]."
+            raise InputError(msg)
+        X = X[found[0]]
+    if X.ndim != 2:
+        msg = f"X has the dimensions {', '.join(X.dims)}: pass X.stack(...) of two, rows first."
+        raise InputError(msg)
+    return X
 
 
 def label_name(X: Any, y: Any) -> str | None:
@@ -226,7 +252,8 @@ def stored_context(
 
     pool = pool_of_threads(n_jobs, client or current_client())
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
-        data = make_data({"source": as_source(X, Path(scratch)), "missing": missing, "labels": labels})
+        source, _alive = as_source(X, Path(scratch), pool.client)
+        data = make_data({"source": source, "missing": missing, "labels": labels})
         tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", Workers(count=max(1, pool.n_threads)))
         if tiles_plan.stages:
             progress = progress_of_call()
@@ -239,34 +266,53 @@ def stored_context(
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, pool
 
 
-def as_source(X: Any, scratch: Path) -> str:
-    """Return the path of a source that holds X, which is written into `scratch` if it lies nowhere yet.
+def as_source(
+    X: Any, scratch: Path, client: Client | None = None, names: Sequence[Any] | None = None
+) -> tuple[str, Collection | None]:
+    """Return ``data.source`` of X, which is written into `scratch` if it lies nowhere yet and is no dask collection.
 
-    X is a path, a Zarr array or group, a dask array or DataFrame, a DataFrame of pandas or Polars, or a matrix.
+    Parameters
+    ----------
+    X
+        A path, a Zarr array or group, a dask array or DataFrame, a DataFrame of pandas or Polars, or a matrix.
+    scratch
+        Directory for files.
+    client
+        Client whose workers compute a dask collection; None for threads.
+    names
+        Names of the columns of a dask array.
+
+    Returns
+    -------
+    source, collection
+        The source, and the collection that has to be kept as long as it is read; None for none.
     """
+    if is_of(X, "dask"):
+        array = None if is_dask_frame(X) or names is not None else stored_array(X)
+        if array is None or (path := _path_of(array)) is None:
+            collection = Collection(X, names, client)
+            return collection.source, collection
+        return path, None
     X = unmasked(X)
     if isinstance(X, str | Path):
-        return str(X)
+        return str(X), None
     if is_of(X, "zarr"):
-        root = getattr(X.store, "root", None)
-        if root is None:
+        if (path := _path_of(X)) is None:
             msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
             raise TypeError(msg)
-        return str(Path(root) / X.path)
+        return path, None
     if is_query(X):
         X.sink_parquet(str(scratch / "source.parquet"))
-        return str(scratch / "source.parquet")
-    if is_dask_frame(X):
-        return _parts_of(X, scratch)
-    if not is_of(X, "dask"):
-        return _written(X, scratch)
-    if is_sparse(X._meta):
-        msg = "X is a dask array of sparse blocks: save it (AnnData, or scipy.sparse.save_npz), and pass the path."
-        raise TypeError(msg)
-    array = X.compute_chunk_sizes() if any(np.isnan(size) for sizes in X.chunks for size in sizes) else X
-    path = scratch / "source.zarr"
-    array.rechunk({0: "auto", 1: -1} if array.shape[1] < 2**14 else "auto").to_zarr(str(path))
-    return str(path)
+        return str(scratch / "source.parquet"), None
+    return _written(X, scratch), None
+
+
+def _path_of(array: Any) -> str | None:
+    """Return the path of a Zarr array or group on this machine, None for other stores."""
+    root = getattr(array.store, "root", None)
+    if root is None and "file" in str(getattr(getattr(array.store, "fs", None), "protocol", "")):
+        root = array.store.path
+    return None if root is None else str(Path(root) / array.path)
 
 
 def _written(X: Any, scratch: Path) -> str:
@@ -292,32 +338,13 @@ def _written(X: Any, scratch: Path) -> str:
     return str(scratch / "source.npy")
 
 
-GROUP_BYTES = 2**24
-
-
-def _parts_of(X: Any, scratch: Path) -> str:
-    """Write a dask DataFrame as a Parquet directory, one partition at a time; return the directory."""
-    from dask.base import compute
-    from dask.delayed import delayed
-
-    path = scratch / "source"
-    rows = max(1, GROUP_BYTES // (8 * max(1, len(X.columns))))
-    if len({name for name in X.columns if isinstance(name, str)}) == len(X.columns):
-        X.to_parquet(str(path), write_index=False, row_group_size=rows)
-    else:
-        path.mkdir()
-        parts = enumerate(X.to_delayed())
-        compute(*(delayed(_write_parquet)(part, path / f"part.{place:06}.parquet", rows) for place, part in parts))
-    return str(path)
-
-
-def _write_parquet(frame: Any, path: Path, rows: int | None = None) -> None:
-    """Write a DataFrame of pandas, whose columns may have any names, and several of them one; `rows` are of a group."""
+def _write_parquet(frame: Any, path: Path) -> None:
+    """Write a DataFrame of pandas, whose columns may have any names, and several of them one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(numbered(frame), preserve_index=False).replace_schema_metadata(None)
-    pq.write_table(table.rename_columns(list(map(str, frame.columns))), path, row_group_size=rows)
+    pq.write_table(table.rename_columns(list(map(str, frame.columns))), path)
 
 
 def numbered(frame: Any) -> Any:
@@ -330,23 +357,15 @@ def repeated_names(X: Any) -> bool:
     return is_of(X, "pandas") and hasattr(X, "columns") and not X.columns.is_unique
 
 
-SMALL_BYTES = 2**26
+def matrix_at_hand(X: Any) -> Any:
+    """Return X as selectors take it: of an AnnData the matrix, or the path of the file, of xarray the array.
 
-
-def loaded_if_small(X: Any) -> Any:
-    """Load a dask collection of at most 64 MiB into an array or a DataFrame; return anything else unchanged.
-
-    Of an AnnData it returns the matrix, or the path of the file. Columns of pandas of which several have one name are
-    named by their positions. Raises :class:`InputError` for non-numeric columns.
+    Columns of pandas of which several have one name are named by their positions. Raises :class:`InputError` for
+    non-numeric columns.
     """
-    X = unmasked(matrix_of(X) if is_anndata(X) else X)
+    X = matrix_of(X) if is_anndata(X) else variable_of(X).data if is_of(X, "xarray") else X
+    X = X if is_of(X, "dask") else unmasked(X)
     check_input(X)
-    if is_of(X, "dask"):
-        size = 8 * len(X) * len(X.columns) if is_dask_frame(X) else X.nbytes
-        if size > SMALL_BYTES:
-            return X
-        X = X.compute()
-        check_input(X)
     return numbered(X) if repeated_names(X) else X
 
 

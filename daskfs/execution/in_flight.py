@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
+from daskfs.execution.collection_blocks import NO_BLOCKS, feed_of
 from daskfs.execution.pool import LOST_WITH_CONNECTION, Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
@@ -94,7 +95,8 @@ class Flight:
     ) -> None:
         self._context, self._stage, self._pool = context, stage, pool
         self._identity, self._inputs = identity, inputs
-        self._remaining = deque(units)
+        units = list(units)
+        self._remaining, self._feed = deque(units), feed_of(stage, units, pool.client)
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
@@ -125,7 +127,8 @@ class Flight:
         """Set the capacity of the workers, and the placement of units of a loop."""
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
-        is_placed = bool(self._places or silent)
+        # blocks of a collection are computed for the units that are submitted
+        is_placed = bool(self._places or silent or self._feed)
         self._room, self._fewest = room(sum(workers.values()), is_placed=is_placed), 1 if is_placed else AT_ONCE
 
     def fill(self) -> None:
@@ -159,9 +162,12 @@ class Flight:
                 access_rows(),
                 installed_versions(),
             )
+            blocks = [NO_BLOCKS] * len(some) if self._feed is None else self._feed.take(some)
             futures = self._pool.submit(
                 run_stored_unit,
                 *(one if one is some else [one] * len(some) for one in asked),
+                *map(list, zip(*blocks, strict=True)),
+                priority=0 if self._feed is None else 1,  # a unit before blocks of others
                 key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in some],
                 workers=list(places) or None,
                 allow_other_workers=bool(places) and not (copied or self._silent),
@@ -249,11 +255,18 @@ class Flight:
             if one.found is not None:
                 record, line = one.found
                 self._context.store.ledger.note(self._stage.name, asked.unit, line)
+                if self._feed is not None:
+                    self._feed.done(asked.unit)
                 self._handled.append(Ended(asked.unit, record))
             elif one.is_last:
                 self._handled.append(Ended(asked.unit))
             else:
                 self._look_at([asked], is_last=True)
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether units are given blocks of a collection, which tasks of the user's compute."""
+        return self._feed is not None
 
     def set_aside(self, unit: int, error: PassingError) -> None:
         """Schedule a retry of a unit after a pause, on another worker, while others continue."""
@@ -297,7 +310,8 @@ class Flight:
         self._retries.forget()
         known = self._pool.processing()
         for key, asked in list(self._running.items()):
-            if key not in known and asked.future.status == "pending":
+            # one that waits for its blocks may begin before its release is heard of
+            if key not in known and asked.future.status == "pending" and not self._feed:
                 del self._running[key]
                 asked.future.release()
         if self._running:

@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
+from daskfs.execution.collection_blocks import NO_BLOCKS, Blocks, feed_of, telling_of_blocks
 from daskfs.execution.in_flight import PER_THREAD, Ended, Flight
 from daskfs.execution.pool import Pool
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.kernels.threads import one_thread
+from daskfs.sources.collection import given_blocks
 from daskfs.stages.requirements import cannot_serve
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import MEASURED, failure_message, is_within_unit, run_unit
@@ -268,17 +270,21 @@ def _begun(context: Context, stage: Stage, units: Sequence[int], report: Report)
 def _run_here(
     context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report, inputs: str | None
 ) -> None:
-    retries, remaining = Retries(), iter(units)
+    units = list(units)
+    retries, remaining, feed = Retries(), iter(units), feed_of(stage, units, None)
     while True:
         now = time.monotonic()
         wave = [*retries.take_due(now), *itertools.islice(remaining, PER_THREAD * pool.threads)]
-        for unit, found in _tried(context, stage, wave, pool.threads, inputs):
+        blocks = [NO_BLOCKS] * len(wave) if feed is None else feed.take(wave)
+        for unit, found in _tried(context, stage, wave, blocks, pool.threads, inputs):
             if isinstance(found, PassingError):
                 pool.tell(retries.set_aside(unit, found, time.monotonic()))
             elif isinstance(found, DaskfsError):
                 raise found
             else:
                 report(stage, unit, found)
+                if feed is not None:
+                    feed.done(unit)
         if not wave:
             if (due := retries.next_due) is None:
                 break
@@ -292,22 +298,23 @@ Tried = dict[str, Any] | DaskfsError
 
 
 def _tried(
-    context: Context, stage: Stage, units: Sequence[int], threads: int, inputs: str | None
+    context: Context, stage: Stage, units: Sequence[int], blocks: Sequence[Blocks], threads: int, inputs: str | None
 ) -> Iterable[tuple[int, Tried]]:
     """Run some units and yield facts or error of each; with several threads, errors come last."""
     threads = min(threads, len(units))
     if threads <= 1:
-        return ((unit, _try(context, stage, unit, inputs)) for unit in units)
+        return ((unit, _try(context, stage, unit, some, inputs)) for unit, some in zip(units, blocks, strict=True))
     # units limit BLAS to one thread, and restore what they found: around all of them, that is one thread again
     with one_thread(), ThreadPoolExecutor(threads) as pool:
-        found = zip(units, pool.map(partial(_try, context, stage, inputs=inputs), units), strict=True)
+        found = zip(units, pool.map(partial(_try, context, stage, inputs=inputs), units, blocks), strict=True)
         return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
 
 
-def _try(context: Context, stage: Stage, unit: int, inputs: str | None) -> Tried:
+def _try(context: Context, stage: Stage, unit: int, blocks: Blocks, inputs: str | None) -> Tried:
     """Run a unit and return its facts or error; within another unit raise the error, so that the outer one retries."""
     try:
-        return run_unit(context, stage, unit, inputs)
+        with given_blocks(*blocks):
+            return run_unit(context, stage, unit, inputs)
     except DaskfsError as error:
         if is_within_unit():
             raise
@@ -362,7 +369,8 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         unit, record = ended.unit, ended.record
         try:
             if ended.failed is not None:
-                ended.failed.result()
+                with telling_of_blocks() if flight.is_fed else nullcontext():
+                    ended.failed.result()
             elif record is None:
                 url = context.store.url
                 msg = f"unit {unit} of stage {stage.name} left no record in {url}: do the workers share it?"

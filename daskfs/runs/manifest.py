@@ -17,6 +17,8 @@ from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.job.job import Job
+from daskfs.sources.checks import COLLECTION
+from daskfs.sources.collection import OTHER_TOKENS
 from daskfs.storage import ObjectPath, StoragePath, as_path, remove
 from daskfs.store import layout
 from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, hold_lease, in_use, lease_holder, owner, waiting
@@ -309,7 +311,8 @@ def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]
         return f"was begun by daskfs {begun_by}, this is {__version__}"
     found = _differences(manifest["job"], identity)
     more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
-    return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}" if found else ""
+    why = f". {OTHER_TOKENS[:-1]}" if any(COLLECTION in one for one in found) else ""
+    return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}{why}" if found else ""
 
 
 def _differences(old: Any, new: Any, key: str = "") -> list[str]:

@@ -51,6 +51,7 @@ from daskfs.runs.repair import (
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
+from daskfs.sources.collection import is_gone
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.machine import job_scratch
@@ -293,6 +294,8 @@ class _Run:
         """Return the plan of the tiles, and whether it is that of tiles already begun, which keep their shape."""
         stored, url = self.manifest.get("tiles"), self.store.url + "/" + layout.TILES_DIR
         known = None if stored is None else TilePlan.from_json(stored)
+        if known is not None and is_gone(self.job.data.source) and self._is_filled(known):
+            return known, True
         current = plan_tiles(self.job.data, url, workers, self._base_of(known))
         if known is None:
             return current, False
@@ -314,8 +317,11 @@ class _Run:
         """Return the earlier tiles from which those with appended rows are planned; None to keep nothing."""
         if known is None or not known.stages or not self.job.data.append:
             return None
+        return base_of(known, is_finished=self._is_filled(known))
+
+    def _is_filled(self, planned: TilePlan) -> bool:
         info = read_tile_info(Store(self.store.path(layout.TILES_DIR)))  # of a copy: its own
-        return base_of(known, is_finished=info is not None and info.fingerprint == known.fingerprint)
+        return info is not None and info.fingerprint == planned.fingerprint
 
     def _check_graph(self, planned: Plan) -> None:
         stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")

@@ -15,12 +15,12 @@ from daskfs.job.methods import EVERY
 from daskfs.kernels.missing import has_missing
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
-from daskfs.sources.checks import is_generated
+from daskfs.sources.checks import COLLECTION, is_generated
+from daskfs.sources.collection import collection_of
 from daskfs.sources.labels import LabelEncoding
 from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern, table_ending
 from daskfs.sources.resolve import NON_NUMERIC
-from daskfs.sources.tables import TableSource
 from daskfs.storage import as_path
 from daskfs.store.context import open_tiles
 
@@ -86,8 +86,8 @@ def propose_job(
         if _is_table(source):
             data["exclude"] = [*data.get("exclude", ()), NON_NUMERIC]
         opened = open_source(source_spec(make_data(data)))
-        if isinstance(table := unmarked(opened), TableSource):  # whose columns are in units of their own
-            left_out, transform = table.left_out, {"transform": {"graph": "zscore"}}
+        if (of_table := getattr(unmarked(opened), "left_out", None)) is not None:  # its columns have units of their own
+            left_out, transform = of_table, {"transform": {"graph": "zscore"}}
         if "exclude" in data and not left_out:
             data["exclude"].remove(NON_NUMERIC)
         data = {key: value for key, value in data.items() if value != []}
@@ -121,7 +121,7 @@ def _several(methods: Sequence[str | Mapping[str, Any]]) -> bool:
 
 def _is_table(source: str) -> bool:
     if is_generated(source):
-        return False
+        return source.startswith(COLLECTION) and collection_of(source).layout.is_frame
     path = as_path(source)
     if table_ending(path) in TABLE_ENDINGS:
         return True

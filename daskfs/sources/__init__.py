@@ -9,7 +9,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
-from daskfs.sources.checks import check_spec, unreadable
+from daskfs.sources.checks import COLLECTION, check_spec, unreadable
 from daskfs.sources.marked import Marked
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
 from daskfs.storage import StoragePath, as_path
@@ -63,6 +63,10 @@ def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
         from daskfs.sources.synthetic import SyntheticSource
 
         return SyntheticSource(spec)
+    if spec.source.startswith(COLLECTION):
+        from daskfs.sources.collection import open_collection
+
+        return open_collection(spec)
     path = as_path(spec.source)
     try:
         return _open_path(spec, path, known)

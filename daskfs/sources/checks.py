@@ -20,6 +20,8 @@ from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
 MOST_FEATURES = 2**31 - 1
 """Sparse rows have column numbers of 32 bits."""
 LISTED_NAMES = 20
+COLLECTION = "dask:"
+"""Prefix of the source of a dask collection, before dask's token."""
 ENCODE = "encode categories as numbers (scikit-learn's OneHotEncoder or OrdinalEncoder)"
 CONVERT = "convert classes to text (str), and a target to numbers (float)"
 
@@ -166,8 +168,8 @@ def check_spec(spec: SourceSpec) -> None:
 
 
 def is_generated(source: str) -> bool:
-    """Return whether a source name denotes generated or bundled data, not a path or URL."""
-    return source.startswith(("sklearn:", "synthetic:"))
+    """Return whether a source name denotes generated or bundled data or a collection, not a path or URL."""
+    return source.startswith(("sklearn:", "synthetic:", COLLECTION))
 
 
 def refuse_options(

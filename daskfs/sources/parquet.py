@@ -74,6 +74,25 @@ def _is_empty(cells: Any) -> bool:
     return bool(pc.all(is_missing, min_count=0).as_py())
 
 
+def numbers_of_column(column: Any) -> np.ndarray:
+    """Return the values of an Arrow array of numbers, shape (n_rows,), NaN where missing."""
+    import pyarrow as pa
+
+    cells, column = column, plain(column)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    if column.null_count and pa.types.is_integer(column.type):
+        is_missing = np.asarray(column.is_null())
+        return np.where(is_missing, np.nan, as_floats(np.asarray(column.fill_null(0))))
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.float64())
+    values = np.asarray(column)
+    if pa.types.is_decimal(plain_type(cells.type)) and values.dtype.kind == "f":
+        values = values.copy()
+        mark_spelled(values, cells.to_pylist)
+    return values
+
+
 class ParquetTable:
     """A Parquet file, read row group by row group in batches; nulls become NaN.
 
@@ -162,7 +181,7 @@ class ParquetTable:
             last = first + len(batch[0])
             begin, end = max(start, first), min(stop, last)
             for position, column in enumerate(batch):
-                values = self._numbers(column[begin - first : end - first])
+                values = numbers_of_column(column[begin - first : end - first])
                 out[begin - start : end - start, position] = as_floats(values, out.dtype)
 
     def parts(self) -> Iterator[list[Any]]:
@@ -215,23 +234,6 @@ class ParquetTable:
             return [batch.column(places[self.columns[column]][0]) for column in columns]
         place_of = {column: places[name].pop(0) for column, name in enumerate(self.columns) if name in places}
         return [batch.column(place_of[column]) for column in columns]
-
-    def _numbers(self, column: Any) -> np.ndarray:
-        import pyarrow as pa
-
-        cells, column = column, plain(column)
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
-        if column.null_count and pa.types.is_integer(column.type):
-            is_missing = column.is_null().to_numpy(zero_copy_only=False)
-            return np.where(is_missing, np.nan, as_floats(column.fill_null(0).to_numpy(zero_copy_only=False)))
-        if pa.types.is_null(column.type):
-            column = column.cast(pa.float64())
-        values = np.asarray(column.to_numpy(zero_copy_only=False))
-        if pa.types.is_decimal(plain_type(cells.type)) and values.dtype.kind == "f":
-            values = values.copy()
-            mark_spelled(values, cells.to_pylist)
-        return values
 
     def _column_dtype(self, field: Any) -> np.dtype[Any]:
         import pyarrow as pa

@@ -36,14 +36,18 @@ class SomeRows(WrappedSource):
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` of these, as the source gives them."""
         check_range(start, stop, self.info.n_samples)
-        blocks = [
-            self.whole.read_rows(first + max(start - here, 0), min(last, first + stop - here))
-            for here, first, last in self._stretches
-            if start < here + last - first and here < stop
-        ]
+        blocks = [self.whole.read_rows(rows.start, rows.stop) for rows in self.rows_of(slice(start, stop))]
         if len(blocks) <= 1:
             return blocks[0] if blocks else self.whole.read_rows(0, 0)
         return sp.vstack(blocks, format="csr") if self.info.is_sparse else np.concatenate(blocks)
+
+    def rows_of(self, rows: slice) -> list[slice]:
+        """Return the rows of the whole source that some of these are."""
+        return [
+            slice(first + max(rows.start - here, 0), min(last, first + rows.stop - here))
+            for here, first, last in self._stretches
+            if rows.start < here + last - first and here < rows.stop
+        ]
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the names of these rows, or None if rows have no names."""

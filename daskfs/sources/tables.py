@@ -97,7 +97,7 @@ class TableSource(LabeledSource):
             sizes = self._of_all(lambda table: (table.n_rows, table.row_multiple, table.dtypes(self._features)))
             n_rows, row_multiples, dtypes = zip(*sizes, strict=True)
             row_multiple = max(row_multiples)
-            known = PartSizes(n_rows, _common_dtype(set().union(*dtypes), str(path)).name)
+            known = PartSizes(n_rows, common_dtype(set().union(*dtypes), str(path)).name)
         self.part_sizes = None if parts is None else known
         self._offsets = np.cumsum([0, *known.n_rows])
         if first.kind == "csv" and not self._offsets[-1]:
@@ -118,8 +118,7 @@ class TableSource(LabeledSource):
 
     def verify(self) -> list[str]:
         """Return a warning that names the columns that "non-numeric" leaves out."""
-        names = shorten_names(self.left_out)
-        return [f"these columns hold no numbers, and are left out: {names}"] if self.left_out else []
+        return left_out_warnings(self.left_out)
 
     def _table(self, number: int) -> Table:
         """Return a table, opened at its first use."""
@@ -238,7 +237,13 @@ def _check_columns(table: Table, first: Table) -> None:
     raise InputError(msg)
 
 
-def _common_dtype(dtypes: set[np.dtype[Any]], where: str) -> np.dtype[Any]:
+def left_out_warnings(names: tuple[str, ...]) -> list[str]:
+    """Return the warning that names the columns that "non-numeric" leaves out, if any."""
+    return [f"these columns hold no numbers, and are left out: {shorten_names(names)}"] if names else []
+
+
+def common_dtype(dtypes: set[np.dtype[Any]], where: str) -> np.dtype[Any]:
+    """Return the dtype in which columns of some dtypes are read together."""
     if all(dtype.kind in "iu" for dtype in dtypes):
         return block_dtype(np.result_type(*dtypes), where)
     return np.dtype(np.float32) if dtypes == {np.dtype(np.float32)} else np.dtype(np.float64)

@@ -6,12 +6,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
 from daskfs.errors import DaskfsError, PassingError, StoreError, UnitError
+from daskfs.sources.collection import Layout, given_blocks
 from daskfs.stages.cost import MiB
 from daskfs.stages.kind import kind_of
 from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
@@ -19,13 +20,23 @@ from daskfs.stages.processors import computed_by
 from daskfs.stages.requirements import Versions, check_room, check_versions
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import AccessRows, StoragePath, apply_access, as_path
-from daskfs.store import layout
+from daskfs.store import layout as files
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction
 from daskfs.store.store import Store, stored_chunks
 
 LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
 """File errors that a retry does not fix."""
+PROGRAM_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+)
+"""Errors of the code that a unit or a user's task runs."""
 MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended")
 """Keys of a unit's record that describe the call, not the result."""
 
@@ -62,7 +73,7 @@ def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayP
 @lru_cache(maxsize=4)
 def _plan_of(url: str, identity: str, reached: AccessRows) -> Plan:
     del reached  # part of the cache key
-    raw = Store(as_path(url)).read_json(layout.PLAN_JSON)
+    raw = Store(as_path(url)).read_json(files.PLAN_JSON)
     if raw is None:
         msg = (
             f"{url} holds no plan as seen from {socket.gethostname()}: the run's directory must be shared with "
@@ -103,6 +114,8 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     inputs: str | None,
     reached: AccessRows = (),
     versions: Versions = (),
+    layout: Layout | None = None,
+    blocks: Sequence[Sequence[Any]] = (),
     *,
     is_joined: bool = False,
 ) -> None:
@@ -127,6 +140,9 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
         Access settings of the driver for buckets; credentials are those of this process.
     versions
         Driver's versions of all libraries that affect results.
+    layout, blocks
+        Of a unit that reads a dask collection: its layout, and the rows of blocks that the unit needs, each behind its
+        number.
     is_joined
         Whether the worker belongs to an existing cluster, which sets its memory limit.
 
@@ -149,7 +165,8 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     if context.store.ledger.written(stage.name, unit, stage.fingerprint) is not None:
         return
     try:
-        run_unit(context, stage, unit, inputs)
+        with given_blocks(layout, blocks):
+            run_unit(context, stage, unit, inputs)
     except PassingError as error:
         from distributed import get_worker
 
@@ -184,15 +201,7 @@ def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = Non
     except MemoryError as error:
         msg = f"{failure_message(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
         raise UnitError(msg) from error
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:
+    except PROGRAM_ERRORS as error:
         raise UnitError(failure_message(stage, unit, error)) from error
 
 

@@ -23,6 +23,7 @@ from daskfs.kernels.statistics.moments import Moments, common_count, merge_tree,
 from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.checks import COLLECTION
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.labels import LabelEncoding
 from daskfs.sources.multifile import PartSizes
@@ -63,12 +64,14 @@ def planned_source(context: Context, parameters: Mapping[str, Any], rows: slice 
         If that state is not the planned one, or changes before the end of the block.
     """
     spec, fingerprint = spec_from(parameters["source"]), str(parameters["fingerprint"])
-    if (source := context.sources.get(fingerprint)) is None:
+    # of a collection a unit has some blocks only
+    cached = dict[str, Source]() if spec.source.startswith(COLLECTION) else context.sources
+    if (source := cached.get(fingerprint)) is None:
         sizes = parameters.get("part_sizes")
         known = None if sizes is None else PartSizes(tuple(sizes[0]), sizes[1])
         source = open_part_or_source(spec, known)
     with as_planned(spec, source, parameters["state"], rows):
-        yield context.sources.setdefault(fingerprint, source)
+        yield cached.setdefault(fingerprint, source)
 
 
 def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
@@ -105,7 +108,7 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     band = shape.band(unit)
     with planned_source(context, parameters, band) as source:
         block = source.read_rows(band.start, band.stop)
-    origin, may_miss = parameters["source"]["source"], parameters["source"]["missing"] != "refuse"
+    origin, may_miss = _origin(parameters), parameters["source"]["missing"] != "refuse"
     check_finite(block, band.start, source.info.feature_names, origin, may_miss=may_miss, remedy=REMEDY)
     if parameters["write_x"]:
         _write_band(context.store, shape, unit, block)
@@ -118,6 +121,12 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         take_facts(context.store, shape, unit, block)
     size = block.data.nbytes + block.indices.nbytes if is_sparse(block) else block.nbytes
     return {"source_bytes": int(size)}
+
+
+def _origin(parameters: Mapping[str, Any]) -> str:
+    """Return the name of the source in messages."""
+    source = str(parameters["source"]["source"])
+    return "X" if source.startswith(COLLECTION) else source
 
 
 def _kept(context: Context, shape: Shape, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
@@ -222,7 +231,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     store, shape = context.store, Shape(**parameters["shape"])
     labels = store.need_json(layout.LABELS_JSON)
     moments, nonzero = _merged(store, shape)
-    origin, names = parameters["source"]["source"], store.read_json(layout.FEATURE_NAMES, list)
+    origin, names = _origin(parameters), store.read_json(layout.FEATURE_NAMES, list)
     check_spread(*moments.extremes, origin, names)
     table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero, moments.rest])
     store.put_array(layout.COLUMNS, table)

@@ -14,7 +14,6 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import daskfs.estimators.opening
 from daskfs import distance_correlation_matrix
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations
 from daskfs.errors import MemoryPlanError
@@ -67,8 +66,7 @@ def test_one_answer_for_every_form(tmp_path: Path, form: str, way: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_dask_that_does_not_fit_a_block(monkeypatch: pytest.MonkeyPatch, way: Any) -> None:
-    monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
+def test_dask_in_blocks_of_columns(way: Any) -> None:
     found = distance_correlation_matrix(da.from_array(X, chunks=(50, 4)), correlation=way)
     np.testing.assert_array_equal(found, distance_correlation_matrix(X, correlation=way))
 

@@ -13,7 +13,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import daskfs.estimators.opening
 from daskfs import (
@@ -48,11 +47,6 @@ def refused(*_: Any, **__: Any) -> None:
     raise AssertionError(msg)
 
 
-@pytest.fixture
-def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
-
-
 CALLS: dict[str, Any] = {
     "fit": lambda X: FisherScore().fit(X, Y),
     "filter": lambda X: RedundancyFilter(VarianceScore()).fit(X),
@@ -75,10 +69,7 @@ FRAMES = {
 
 class TestNames:
     @pytest.mark.parametrize("name", FRAMES)
-    @pytest.mark.parametrize("small", [True, False])
-    def test_in(self, name: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        if not small:
-            monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
+    def test_in(self, name: str) -> None:
         fitted = FisherScore(2).fit(FRAMES[name](), Y)
         np.testing.assert_array_equal(fitted.scores_, FisherScore(2).fit(X, Y).scores_)
         assert fitted.feature_names_in_.tolist() == NAMES
@@ -94,7 +85,6 @@ class TestNames:
         assert list(out.columns) == fitted.get_feature_names_out().tolist()
         np.testing.assert_array_equal(out.to_numpy(), X[:, fitted.get_support()])
 
-    @pytest.mark.usefixtures("nothing_is_small")
     @pytest.mark.parametrize("columns", [range(D), ["a", "a", "b", "c", "d", "e"]])
     def test_that_are_no_text_or_equal(self, columns: Any) -> None:
         frame = pd.DataFrame(X, columns=list(columns))
@@ -142,7 +132,6 @@ class TestLazy:
             fitted.transform(make())
 
 
-@pytest.mark.usefixtures("nothing_is_small")
 class TestLarge:
     def test_text_names_the_column(self) -> None:
         frame = dd.from_pandas(PANDAS.assign(city="Ulm"), npartitions=2)
@@ -154,11 +143,6 @@ class TestLarge:
         frame.iloc[70, 4] = pd.NA
         with pytest.raises(ValueError, match=r"\('gene 4'\).* NaN in row 70"):
             VarianceScore().fit(dd.from_pandas(frame, npartitions=2))
-
-    def test_sparse_blocks_say_what_to_do(self) -> None:
-        blocks = da.from_array(X, chunks=(20, D)).map_blocks(sp.csr_matrix, meta=sp.csr_matrix((0, 0)))
-        with pytest.raises(TypeError, match="sparse blocks: save it"):
-            VarianceScore().fit(blocks)
 
     @pytest.mark.long
     def test_more_than_fits(self, tmp_path: Path) -> None:
@@ -192,10 +176,7 @@ class TestColumnsOfOneName:
     }
 
     @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("small", [True, False])
-    def test_fit_and_transform(self, form: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        if not small:
-            monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
+    def test_fit_and_transform(self, form: str, tmp_path: Path) -> None:
         given = self.FORMS[form](pd.DataFrame(X, columns=self.NAMES), tmp_path)
         with pytest.warns(DaskfsWarning, match="several features are named 'a', 'b': tables tell them apart by number"):
             fitted = FisherScore(3).fit(given, Y)
@@ -256,10 +237,8 @@ class TestColumnsThatHoldNoNumbers:
         with pytest.raises(InputError, match=told):
             CALLS[call](frame)
 
-    @pytest.mark.parametrize("small", [True, False])
     @pytest.mark.parametrize("make", [pl.DataFrame, pl.LazyFrame, partial(dd.from_pandas, npartitions=2)])
-    def test_of_polars_and_dask(self, make: Any, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 2**26 if small else 0)
+    def test_of_polars_and_dask(self, make: Any) -> None:
         columns = {"a": X[:, 0], **{name: np.asarray(BAD[name]) for name in ("city", "day", "lag")}}
         frame = make(pd.DataFrame(columns) if isinstance(make, partial) else columns)
         with pytest.raises(InputError, match=r"columns of X hold no numbers: 'city' .*, 'day' .*, 'lag' .*\. Drop"):

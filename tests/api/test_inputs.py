@@ -14,7 +14,6 @@ import scipy.sparse as sp
 import zarr
 from numpy.typing import NDArray
 
-import daskfs.estimators.opening
 from daskfs import (
     DSSFS,
     LSDF,
@@ -238,13 +237,7 @@ class TestStored:
         self.check_given_graph(source)
 
 
-class TestLargeDask:
-    """A dask collection beyond the size that is simply computed is stored first; here that size is set to nothing."""
-
-    @pytest.fixture(autouse=True)
-    def nothing_is_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
-
+class TestDask:
     def test_every_criterion(self) -> None:
         check("dask array", ONE_OF_EACH)
 
@@ -284,11 +277,6 @@ class TestFeatureNames:
         fitted = VarianceScore(2).fit(IN_MEMORY[form](X))
         assert fitted.feature_names_in_.tolist() == NAMES
         assert fitted.get_feature_names_out().tolist() == [NAMES[i] for i in fitted.get_support(indices=True)]
-
-    def test_from_a_large_dask_frame(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
-        fitted = VarianceScore(2).fit(IN_MEMORY["dask DataFrame"](X))
-        assert fitted.feature_names_in_.tolist() == NAMES
 
     def test_a_path_without_names_after_a_frame(self, tmp_path: Path) -> None:
         np.save(tmp_path / "X.npy", X)

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 import zarr
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-import daskfs.estimators.opening
 from daskfs import LaplacianScore, SSelect, knn_graph
 from daskfs.criteria.plan import plan_finish
 from daskfs.criteria.registry import make_method
@@ -342,8 +341,7 @@ class TestForms:
 
         self.check(stored, trade_off)
 
-    def test_large_dask(self, monkeypatch: pytest.MonkeyPatch, trade_off: Any) -> None:
-        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
+    def test_dask(self, trade_off: Any) -> None:
         self.check(FORMS["dask"], trade_off)
 
 

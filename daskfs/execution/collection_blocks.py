@@ -1,0 +1,145 @@
+"""Blocks of a dask collection for the units that ingest it, each computed once, where the scheduler can keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from daskfs.errors import DaskfsError, InputError
+from daskfs.sources.checks import COLLECTION
+from daskfs.sources.collection import Layout, collection_of
+from daskfs.sources.some_rows import SomeRows
+from daskfs.stages.stage import Stage
+from daskfs.stages.units import PROGRAM_ERRORS
+from daskfs.store.subset import open_part_or_source
+from daskfs.store.tiles import Shape
+from daskfs.tiles.ingest import INGEST_STAGE, LABELS_STAGE, spec_from
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+SEVERAL = -1
+"""Stands for more than one unit."""
+Blocks = tuple[Any, list[list[Any]]]
+"""Layout of the collection, and rows of blocks, each behind its number: values, or futures of these."""
+NO_BLOCKS: Blocks = (None, [])
+
+
+class BlockFeed:
+    """Blocks for the units of a stage, computed as the units are submitted.
+
+    The tasks that several units need at first hand, such as the means of all columns, or a block that is cut between
+    two units, are held until the last of these units is done. What lies below them is not: of ``X - X.mean(0)`` dask
+    computes X for the means, and the blocks of X again for the units of later waves.
+
+    Parameters
+    ----------
+    stage
+        The stage, whose source is a collection.
+    units
+        The units that will run.
+    client
+        Client whose workers compute the blocks; None for threads.
+    """
+
+    def __init__(self, stage: Stage, units: Iterable[int], client: Client | None) -> None:
+        spec = spec_from(stage.parameters["source"])
+        self._collection = collection = collection_of(spec.source)
+        self._client, self._layout = client, cast("Any", collection.layout)
+        if client is not None:
+            self._layout = client.submit(_same, collection.layout, key=f"daskfs-layout-{collection.layout.token}")
+        self._numbers: dict[int, Collection[int]] = {unit: () for unit in units}
+        if stage.is_of(INGEST_STAGE):
+            shape, source = Shape(**stage.parameters["shape"]), open_part_or_source(spec)
+            rows_of = source.rows_of if isinstance(source, SomeRows) else lambda band: [band]
+            for unit in self._numbers:
+                rows = rows_of(shape.band(unit))
+                self._numbers[unit] = dict.fromkeys(n for some in rows for n in collection.layout.blocks_of(some))
+        self._waiting, self._held = self._shared(), collection.computed
+        self._ends: dict[int, list[Any]] = {}
+        for key, some in self._waiting.items():
+            for unit in some:
+                self._ends.setdefault(unit, []).append(key)
+
+    def _keys(self, unit: int) -> list[Any]:
+        return [key for number in self._numbers[unit] for key in self._collection.keys[number]]
+
+    def _shared(self) -> dict[Any, set[int]]:
+        """Return by key the tasks that several units need at first hand, with these units."""
+        needs, owner = self._collection.needs, dict[Any, int]()
+        direct: dict[Any, set[int]] = {key: set() for key in self._collection.computed}
+        for unit in self._numbers:
+            for key in self._keys(unit):
+                owner[key] = unit if owner.get(key, unit) == unit else SEVERAL
+                direct.setdefault(key, set()).add(unit)
+        for key in _from_the_end(owner, needs):
+            for below in needs[key]:
+                owner[below] = owner[key] if owner.get(below, owner[key]) == owner[key] else SEVERAL
+                if owner[key] != SEVERAL:
+                    direct.setdefault(below, set()).add(owner[key])
+        kept = self._collection.computed
+        return {key: units for key, units in direct.items() if len(units) > 1 or (key in kept and units)}
+
+    def take(self, units: Sequence[int]) -> list[Blocks]:
+        """Compute the blocks of some units; return them for each unit."""
+        keys = [key for unit in units for key in self._keys(unit)]
+        shared = [key for key in self._below(keys) if key in self._waiting]
+        with telling_of_blocks():
+            found = self._collection.started([*keys, *shared], self._held, self._client)
+        self._held.update((key, found[key]) for key in shared)
+        rows = self._collection.keys
+        return [(self._layout, [[n, *(found[key] for key in rows[n])] for n in self._numbers[unit]]) for unit in units]
+
+    def _below(self, keys: Iterable[Any]) -> Iterable[Any]:
+        """Return these tasks and those that they need and that are not held."""
+        left, seen = list(keys), dict[Any, None]()
+        while left:
+            if (key := left.pop()) not in seen:
+                seen[key] = None
+                left += () if key in self._held else self._collection.needs[key]
+        return seen
+
+    def done(self, unit: int) -> None:
+        """Let go of what only units need that are done."""
+        for key in self._ends.pop(unit, ()):
+            self._waiting[key].discard(unit)
+            if not self._waiting[key]:
+                del self._waiting[key]
+                self._held.pop(key, None)
+
+
+def feed_of(stage: Stage, units: Iterable[int], client: Client | None) -> BlockFeed | None:
+    """Return the feed of a stage whose units read a dask collection, None for other stages."""
+    if not stage.is_of(INGEST_STAGE, LABELS_STAGE) or not stage.parameters["source"]["source"].startswith(COLLECTION):
+        return None
+    return BlockFeed(stage, units, client)
+
+
+@contextmanager
+def telling_of_blocks() -> Iterator[None]:
+    """Say of an error of the user's tasks that it is theirs: :class:`InputError`."""
+    try:
+        yield
+    except DaskfsError:
+        raise
+    except PROGRAM_ERRORS as error:
+        msg = f"a block of X could not be computed: {type(error).__name__}: {error}"
+        raise InputError(msg) from error
+
+
+def _same(layout: Layout) -> Layout:
+    return layout
+
+
+def _from_the_end(keys: Iterable[Any], needs: Mapping[Any, Iterable[Any]]) -> list[Any]:
+    """Return the given tasks and all that they need, each before what it needs."""
+    order, left, seen = list[Any](), [(key, False) for key in keys], set[Any]()
+    while left:
+        key, is_after = left.pop()
+        if is_after:
+            order.append(key)
+        elif key not in seen:
+            seen.add(key)
+            left += [(key, True), *((below, False) for below in needs[key] if below not in seen)]
+    return order[::-1]

@@ -1,0 +1,378 @@
+"""Dask collections as sources: the driver knows their graph, and a unit is given the blocks that hold its rows.
+
+Nothing of a graph is stored. A collection is identified by dask's token, and has to be passed again to go on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.kernels.blocks import Block
+from daskfs.kernels.digits import as_floats
+from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.checks import COLLECTION, block_dtype, check_range, check_shape, not_numbers, refuse_options
+from daskfs.sources.labeled import LabeledSource
+from daskfs.sources.resolve import NON_NUMERIC, resolve_columns, resolve_feature_names
+from daskfs.sources.tables import common_dtype, left_out_warnings
+from daskfs.sources.values import is_of, unmasked
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+WHERE = "X"
+"""Name of a collection in messages."""
+OTHER_TOKENS = (
+    "A collection is known by dask's token, which is another one in each process for random numbers without a seed and "
+    "for functions that dask cannot tell apart."
+)
+BlocksOf = Callable[[range], Iterable[Sequence[Any]]]
+"""Returns the blocks of some rows of blocks: for each row those side by side."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a unit has to know of a collection beside its blocks.
+
+    Parameters
+    ----------
+    token
+        Dask's token of the collection.
+    starts
+        First row of each row of blocks, and the number of rows, shape (n_blocks + 1,), int64.
+    dtypes
+        Dtype of each column, None for one that holds no numbers; of an array a single one for all.
+    n_columns
+        Number of columns.
+    is_frame
+        Whether blocks are DataFrames, whose columns are chosen by name.
+    names
+        Names of the columns, None if they have none.
+    nnz
+        Number of values of sparse blocks, estimated from the first ones; None for dense blocks.
+    """
+
+    token: str
+    starts: np.ndarray
+    dtypes: tuple[np.dtype[Any] | None, ...]
+    n_columns: int
+    is_frame: bool
+    names: tuple[str, ...] | None
+    nnz: int | None
+
+    def blocks_of(self, rows: slice) -> range:
+        """Return the numbers of the rows of blocks that overlap some rows."""
+        first = int(np.searchsorted(self.starts, rows.start, "right")) - 1
+        return range(first, int(np.searchsorted(self.starts, rows.stop, "left")))
+
+
+class Collection:
+    """A dask array of two dimensions, or a dask DataFrame, of which blocks become tiles.
+
+    Unknown sizes of chunks are counted first, and blocks that are sparse computed as far as those of the first rows,
+    which are kept: sizes of others are estimated from theirs.
+
+    Parameters
+    ----------
+    X
+        The collection.
+    names
+        Names of the columns of an array, None if they have none.
+    client
+        Client whose workers compute; None for threads.
+
+    Attributes
+    ----------
+    source
+        ``data.source`` of a job over the collection, as long as this object exists.
+    layout
+        Shape, types and names.
+    computed
+        Blocks that were computed on the way, by key: values, or futures of the client.
+    """
+
+    def __init__(self, X: Any, names: Sequence[Any] | None = None, client: Client | None = None) -> None:
+        from dask.base import optimize, tokenize
+        from dask.core import get_dependencies
+
+        token = tokenize(X)
+        self._client = client
+        is_frame = hasattr(X, "to_parquet")
+        with nullcontext() if client is None else client.as_current():
+            if is_frame:
+                sizes = X.map_partitions(len).compute()
+            else:
+                if np.isnan(sum(map(sum, X.chunks))):
+                    X = X.compute_chunk_sizes()
+                sizes = X.chunks[0]
+        check_shape((sum(sizes), len(X.columns)) if is_frame else X.shape, WHERE)
+        # DataFrames of Dask before 2025 have no expression of their own
+        optimized = X.optimize() if hasattr(X, "optimize") else optimize(X)[0]  # type: ignore[no-untyped-call]
+        self.graph: dict[Any, Any] = dict(optimized.__dask_graph__())
+        self.needs = {key: get_dependencies(self.graph, key) for key in self.graph}
+        keys = optimized.__dask_keys__()
+        self.keys: list[list[Any]] = [[key] for key in keys] if is_frame else keys
+        self.computed: dict[Any, Any] = {}
+        starts = np.cumsum([0, *sizes], dtype=np.int64)
+        known = X.columns if is_frame else names
+        self.layout = Layout(
+            token,
+            starts,
+            tuple(map(_column_dtype, X._meta.dtypes)) if is_frame else (_dtype_of(X._meta),),
+            len(X.columns) if is_frame else X.shape[1],
+            is_frame,
+            None if known is None else tuple(map(str, known)),
+            None if is_frame or not sp.issparse(as_scipy(X._meta)) else self._estimated(starts),
+        )
+        self.source = f"{COLLECTION}{token}"
+        _collections[self.source] = self
+
+    def _estimated(self, starts: np.ndarray) -> int:
+        """Return the number of values if all rows have as many as those of the first blocks, which are kept."""
+        first = next(number for number, size in enumerate(np.diff(starts)) if size)
+        self.computed = self.started(self.keys[first], self.computed)
+        if self._client is None:
+            counts = list(map(_count_values, self.computed.values()))
+        else:
+            futures = self._client.map(_count_values, list(self.computed.values()), pure=False)
+            counts = [future.result() for future in futures]
+        return max(1, round(sum(counts) * starts[-1] / (starts[first + 1] - starts[first])))
+
+    def started(self, keys: Iterable[Any], held: Mapping[Any, Any], client: Any = None) -> dict[Any, Any]:
+        """Compute tasks; return their values by key, or their futures where a client computes.
+
+        Parameters
+        ----------
+        keys
+            Keys of the tasks.
+        held
+            Values or futures of tasks that are not computed again.
+        client
+            The client; None for that of the collection.
+        """
+        from dask.threaded import get
+
+        wanted, graph = list(dict.fromkeys(keys)), dict[Any, Any]()
+        left = [key for key in wanted if key not in held]
+        while left:
+            if (key := left.pop()) not in graph:
+                graph[key] = held[key] if key in held else self.graph[key]
+                left += () if key in held else self.needs[key]
+        missing = [key for key in wanted if key not in held]
+        client = client or self._client
+        found = get(graph, missing) if client is None else client.get(graph, missing, sync=False)
+        return {key: held[key] for key in wanted if key in held} | dict(zip(missing, found, strict=True))
+
+    def blocks(self, numbers: range) -> Iterator[list[Any]]:
+        """Yield some rows of blocks, computed one after another."""
+        for number in numbers:
+            found = self.started(self.keys[number], self.computed)
+            yield [one if self._client is None else one.result() for one in found.values()]
+
+
+_collections: WeakValueDictionary[str, Collection] = WeakValueDictionary()
+_given: ContextVar[tuple[Layout, Mapping[int, Sequence[Any]]] | None] = ContextVar("daskfs-blocks", default=None)
+
+
+@contextmanager
+def given_blocks(layout: Layout | None, blocks: Sequence[Sequence[Any]]) -> Iterator[None]:
+    """Let :func:`open_collection` open these rows of blocks, each behind its number; nothing without a layout."""
+    token = _given.set(None if layout is None else (layout, {row[0]: row[1:] for row in blocks}))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def is_gone(source: str) -> bool:
+    """Return whether a source is a collection that this process does not have."""
+    return source.startswith(COLLECTION) and source not in _collections
+
+
+def collection_of(source: str) -> Collection:
+    """Return the collection that ``data.source`` stands for; :class:`InputError` if this process has none."""
+    if (found := _collections.get(source)) is None:
+        msg = (
+            f"data.source is {source}, a dask collection that another process passed: pass it again, as "
+            f"daskfs.run(job, data=X). {OTHER_TOKENS}"
+        )
+        raise InputError(msg)
+    return found
+
+
+def open_collection(spec: SourceSpec) -> CollectionSource:
+    """Open a collection: in a unit the blocks that it was given, else the collection that was passed."""
+    if (given := _given.get()) is not None:
+        layout, rows = given
+        return CollectionSource(spec, layout, lambda numbers: (rows[number] for number in numbers))
+    collection = collection_of(spec.source)
+    return CollectionSource(spec, collection.layout, collection.blocks)
+
+
+class CollectionSource(LabeledSource):
+    """Rows of a dask collection. Labels and values of rows can only come from files.
+
+    Parameters
+    ----------
+    spec
+        Description of the data.
+    layout
+        Layout of the collection.
+    blocks
+        Returns its blocks.
+
+    Attributes
+    ----------
+    left_out
+        Columns of a DataFrame that "non-numeric" leaves out; None for an array.
+    """
+
+    def __init__(self, spec: SourceSpec, layout: Layout, blocks: BlocksOf) -> None:
+        refuse_options(spec, exclude=layout.is_frame)
+        super().__init__(spec)
+        self._layout, self._blocks = layout, blocks
+        features, names = list(range(layout.n_columns)), layout.names
+        self.left_out: tuple[str, ...] | None = None
+        if layout.is_frame and names is not None:
+            features = resolve_columns(spec, names, self.refs)
+            other = [(names[column], "holds no numbers") for column in features if layout.dtypes[column] is None]
+            if other and NON_NUMERIC not in spec.exclude:
+                raise not_numbers(WHERE, other)
+            features = [column for column in features if layout.dtypes[column] is not None]
+            self.left_out = tuple(name for name, _ in other)
+        n_samples, n_features = check_shape((int(layout.starts[-1]), len(features)), WHERE)
+        dtypes = {layout.dtypes[column if layout.is_frame else 0] for column in features}
+        own = None if names is None else [names[column] for column in features]
+        self._features = features
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=common_dtype({dtype for dtype in dtypes if dtype is not None}, WHERE),
+            is_sparse=layout.nnz is not None,
+            feature_names=resolve_feature_names(spec, n_features, own=own),
+            identity={"kind": "dask", "token": layout.token, "shape": [n_samples, n_features]},
+            nnz=layout.nnz,
+            row_multiple=int(np.diff(layout.starts).max()),
+            **self.named,
+        )
+
+    def verify(self) -> list[str]:
+        """Return a warning that names the columns that "non-numeric" leaves out."""
+        return left_out_warnings(self.left_out or ())
+
+    def blocks_of(self, rows: slice) -> range:
+        """Return the numbers of the rows of blocks that hold some rows."""
+        return self._layout.blocks_of(rows)
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``, dense or CSR."""
+        check_range(start, stop, self.info.n_samples)
+        numbers, starts = self._layout.blocks_of(slice(start, stop)), self._layout.starts
+        parts = list[Any]()
+        for number, row in zip(numbers, self._blocks(numbers), strict=True):
+            first, last = int(starts[number]), int(starts[number + 1])
+            whole = beside([self._values(block, first) for block in row])
+            if whole.shape != (last - first, self.info.n_features):
+                msg = (
+                    f"rows {first}:{last} of X have shape {whole.shape}, where dask says "
+                    f"{(last - first, self.info.n_features)}: pass X after compute_chunk_sizes()."
+                )
+                raise InputError(msg)
+            parts.append(whole[max(start - first, 0) : stop - first])
+        if not self.info.is_sparse:
+            return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        found: sp.csr_matrix = sp.vstack(parts, format="csr")
+        found.sum_duplicates()
+        return found
+
+    def _values(self, block: Any, first: int) -> Any:
+        """Return a block, whose first row is `first`, as values of ``info.dtype``, dense or CSR."""
+        info = self.info
+        if hasattr(block, "iloc"):
+            return self._values_of_frame(block)
+        block = as_scipy(block)
+        if sp.issparse(block) != info.is_sparse:
+            kind = "dense" if info.is_sparse else "sparse"
+            msg = (
+                f"the block of X from row {first} on is {kind}, and dask says otherwise: pass X.map_blocks(function, "
+                "meta=block), with an empty block of the kind that all blocks are."
+            )
+            raise InputError(msg)
+        values = block.data if info.is_sparse else unmasked(block)
+        if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and info.dtype.kind in "iu"):
+            msg = (
+                f"the block of X from row {first} on has dtype {values.dtype}, and dask says otherwise: pass "
+                "X.astype(float)."
+            )
+            raise InputError(msg)
+        if not info.is_sparse:
+            return as_floats(values, info.dtype)
+        return sp.csr_matrix((as_floats(values, info.dtype), block.indices, block.indptr), shape=block.shape)
+
+    def _values_of_frame(self, frame: Any) -> np.ndarray:
+        import pyarrow as pa
+
+        from daskfs.sources.parquet import numbers_of_column
+
+        frame = frame.iloc[:, self._features]
+        table = pa.Table.from_pandas(frame.set_axis(range(frame.shape[1]), axis=1), preserve_index=False)
+        found = np.empty((table.num_rows, table.num_columns), self.info.dtype)
+        for place, column in enumerate(table.columns):
+            found[:, place] = as_floats(numbers_of_column(column), found.dtype)
+        return found
+
+
+def as_scipy(block: Any) -> Any:
+    """Return a sparse block, also of the package ``sparse``, as CSR, and any other as it is."""
+    if hasattr(block, "to_scipy_sparse"):
+        block = block.to_scipy_sparse()
+    return sp.csr_matrix(block) if sp.issparse(block) else block
+
+
+def beside(blocks: Sequence[Any]) -> Any:
+    """Return blocks of the same rows as one, dense or CSR."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return sp.hstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks, axis=1)
+
+
+def _count_values(block: Any) -> int:
+    return int(as_scipy(block).nnz)
+
+
+def _dtype_of(meta: Any) -> np.dtype[Any]:
+    """Return the dtype in which blocks are read, of an array whose empty block is `meta`."""
+    dtype = block_dtype(np.dtype(meta.dtype), WHERE)
+    return np.dtype(np.float64) if isinstance(meta, np.ma.MaskedArray) and dtype.kind in "iu" else dtype
+
+
+def _column_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Return the dtype in which a column of pandas is read, None if it holds no numbers."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    dtype = dtype.categories.dtype if hasattr(dtype, "categories") else dtype
+    if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
+        return None
+    known = block_dtype(np.dtype(getattr(dtype, "numpy_dtype", dtype)), WHERE)
+    may_miss = not isinstance(dtype, np.dtype) and known.kind in "iu"
+    return np.dtype(np.float64) if may_miss else known
+
+
+def stored_array(X: Any) -> Any:
+    """Return the Zarr array that a dask array reads, if it is nothing but all of that; else None."""
+    from dask.array.core import getter, getter_inline, getter_nofancy
+
+    layers, getters = list(X.dask.layers.values()), (getter, getter_inline, getter_nofancy)
+    arrays = [one for layer in layers[:1] for one in dict(layer).values() if is_of(one, "zarr")]
+    if len(layers) != 2 or len(arrays) != 1 or arrays[0].shape != X.shape or X.dtype != arrays[0].dtype:
+        return None
+    tasks = dict(layers[1]).values()
+    return arrays[0] if all(getattr(task, "func", None) in getters for task in tasks) else None
