@@ -15,7 +15,7 @@ import pytest
 
 NAMES = frozenset(
     {"anndata", "dask_jobqueue", "dcor", "flask", "flask_cors", "h5netcdf", "h5py", "hdf5plugin", "moto", "obstore"}
-    | {"ipykernel", "nbclient", "nbformat", "pandas", "polars", "xarray"}
+    | {"ipykernel", "nbclient", "nbformat", "pandas", "polars", "sparse", "xarray"}
 )
 MODULES = {"dask_dataframe": "dask.dataframe"}
 """Parts of other packages that need one of them."""

@@ -39,6 +39,7 @@ from daskfs.sources.values import is_of
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
+from daskfs.store.subset import lazy_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,6 +160,37 @@ class RunResult(Mapping[str, Any]):
         JobError
             For a label that no method has, or more features than the method may select.
         """
+        return [self._contents.names[feature] for feature in self._chosen(method, n)]
+
+    def data(self, method: str | None = None, n: int | None = None) -> tuple[Any, list[str]]:
+        """Return the columns of X that a method selected, and their names, best first.
+
+        Parameters
+        ----------
+        method, n
+            As for :meth:`selected`.
+
+        Returns
+        -------
+        X : dask.array.Array
+            Shape (n_samples, n), of the dtype of the tiles, in chunks of rows, dense or CSR; missing values are NaN
+            again. It reads the tiles as it is computed, so the directory of the run has to be there.
+        names : list of str
+            Names of the columns.
+
+        Raises
+        ------
+        JobError
+            As for :meth:`selected`.
+        InputError
+            For a run in a temporary directory.
+        """
+        if self._folder is not None:
+            msg = "the run lies in a temporary directory, which is deleted with this result: pass output=."
+            raise InputError(msg)
+        return lazy_columns(str(self["tiles"]["url"]), np.array(self._chosen(method, n))), self.selected(method, n)
+
+    def _chosen(self, method: str | None, n: int | None) -> list[int]:
         label = self.best if method is None else method
         if label is None:
             msg = f"name a method: the run has {listed(self.methods)}."
@@ -166,8 +198,7 @@ class RunResult(Mapping[str, Any]):
         if method is None and n is None and self.verdict is not None:
             n = int(self.verdict["n_selected"])
         size = chosen_columns(self._contents, label, n).size
-        found = self._contents.selected[label] if n is None else self._contents.selectable[label][:size]
-        return [self._contents.names[feature] for feature in found]
+        return list(self._contents.selected[label] if n is None else self._contents.selectable[label][:size])
 
     @property
     def graph(self) -> KNNGraph | None:
@@ -399,7 +430,8 @@ def run(
     if data is not None:
         folder, X = ScratchDirectory(), matrix_at_hand(data)
         client = client or (current_client() if is_of(X, "dask") else None)
-        source, _alive = as_source(X, folder.path, client, names_of(data))
+        source, collection = as_source(X, folder.path, client, names_of(data))
+        folder = folder if collection is None else None
         made = made.model_copy(update={"data": made.data.model_copy(update={"source": source})})
     if client is None:
         facts = run_job(made, shown, overwrite=overwrite)

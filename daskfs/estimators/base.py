@@ -21,10 +21,12 @@ from daskfs.estimators.opening import (
     is_dask_frame,
     is_stored,
     label_name,
+    names_of,
     numbered,
     open_input,
     repeated_names,
     unpacked,
+    variable_of,
 )
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.precomputed import Graph
@@ -37,7 +39,7 @@ from daskfs.report.trust import repeated_names_warnings
 from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels, refuse_fractions
 from daskfs.sources.sample_columns import check_weights
-from daskfs.sources.values import as_column, unmasked
+from daskfs.sources.values import as_column, is_of, unmasked
 from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite
 
@@ -310,18 +312,18 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """Return the selected columns of X, shape (n_samples, n_selected), same dtype.
 
-        Dask collections stay lazy; of an AnnData it is a view. Raises :class:`InputError` for these with another number
-        of features, or other names, than in `fit`.
+        Dask collections and xarray objects stay what they are, and lazy; of an AnnData it is a view. Raises
+        :class:`InputError` for these with another number of features, or other names, than in `fit`.
         """
-        X = unmasked(X)
-        if not hasattr(X, "dask") and not is_anndata(X) and not repeated_names(X):
+        X = variable_of(X) if is_of(X, "xarray") else unmasked(X)
+        if not (hasattr(X, "dask") or is_anndata(X) or is_of(X, "xarray") or repeated_names(X)):
             return super().transform(X)
         chosen = self.get_support(indices=True)
         if X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise InputError(msg)
-        columns = X.var_names if is_anndata(X) else getattr(X, "columns", None)
+        columns = names_of(X)
         names = getattr(self, "feature_names_in_", None)
         if columns is not None and names is not None and list(columns) != list(names):
             wrong = next(pair for pair in zip(columns, names, strict=True) if pair[0] != pair[1])

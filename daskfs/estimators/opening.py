@@ -244,17 +244,25 @@ def stored_context(
     """
     import dask
 
+    from daskfs.execution.cluster import ClusterSettings
+    from daskfs.execution.pool import granted_workers
     from daskfs.execution.progress import progress_of_call
     from daskfs.job.job import make_data
     from daskfs.runs.pipeline import Runner, fill_tiles
     from daskfs.runs.tiles import plan_tiles
+    from daskfs.stages.limits import check_memory
     from daskfs.store.context import open_tiles
 
     pool = pool_of_threads(n_jobs, client or current_client())
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
         source, _alive = as_source(X, Path(scratch), pool.client)
         data = make_data({"source": source, "missing": missing, "labels": labels})
-        tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", Workers(count=max(1, pool.n_threads)))
+        workers = Workers(count=max(1, pool.n_threads))
+        if pool.client is not None:
+            address: Any = pool.client.scheduler
+            workers = granted_workers(ClusterSettings(address=str(address.address)), pool.client)
+        tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", workers)
+        check_memory(tiles_plan.stages, workers, is_joined=True)
         if tiles_plan.stages:
             progress = progress_of_call()
             try:

@@ -86,6 +86,28 @@ def open_part_or_source(spec: SourceSpec, known: PartSizes | None = None) -> Sou
     return SomeRows(source, spec.max_samples)
 
 
+def lazy_columns(url: str, columns: np.ndarray) -> Any:
+    """Return some columns of a tile store, in the given order, as a dask array of one chunk for each band."""
+    import dask.array as da
+    from dask.delayed import delayed
+
+    shape = open_tiles(url).shape
+    empty = np.empty((0, 0), shape.dtype)
+    meta = sp.csr_matrix(empty) if shape.is_sparse else empty
+    bands = [shape.band(number) for number in range(shape.n_bands)]
+    blocks = [delayed(_read_columns)(url, columns, band.start, band.stop) for band in bands]
+    sizes = [(band.stop - band.start, columns.size) for band in bands]
+    array_of: Any = da.from_delayed  # has no types
+    arrays = [array_of(block, size, meta=meta) for block, size in zip(blocks, sizes, strict=True)]
+    return da.concatenate(arrays)  # type: ignore[no-untyped-call]
+
+
+def _read_columns(url: str, columns: np.ndarray, start: int, stop: int) -> Block:
+    tiles = open_tiles(url)
+    part = TilePart(part_spec(tiles, url, columns=columns_to_text(columns, tiles.shape.n_features)))
+    return part.read_rows(start, stop)[:, np.argsort(np.argsort(columns))]
+
+
 def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
     """Return the rows of a batch, shape (n_rows,), ascending, int64; raise :class:`JobError` for an unknown batch."""
     described = tiles.info.facts.get("batch")

@@ -371,6 +371,14 @@ def columns_cost(shape: Shape) -> Cost:
     )
 
 
+def smaller_blocks(parameters: Mapping[str, Any]) -> str:
+    """Return advice on smaller blocks of a dask collection, as a sentence to add; empty for other sources."""
+    if not parameters["source"]["source"].startswith(COLLECTION):
+        return ""
+    rows = parameters["shape"]["tile_rows"]
+    return f" Or pass X in smaller blocks: X.rechunk({{0: {rows}, 1: -1}}), of a DataFrame X.repartition(...)."
+
+
 LABELS_STAGE = StageKind("labels", __name__, store_labels, labels_cost)
-INGEST_STAGE = StageKind("ingest", __name__, ingest_band, ingest_cost, arrays=create_tile_arrays)
+INGEST_STAGE = StageKind("ingest", __name__, ingest_band, ingest_cost, arrays=create_tile_arrays, advice=smaller_blocks)
 COLUMNS_STAGE = StageKind("columns", __name__, close_tiles, columns_cost)
