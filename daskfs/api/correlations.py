@@ -92,7 +92,7 @@ def distance_correlation_matrix(
     return_facts
         Whether to return, in addition to the matrix, a dictionary of the method used and its error bounds.
     client
-        Client whose workers run the units if X is not in memory, as of a dask collection of more than 64 MiB; by
+        Client whose workers run the units if X is not in memory, as of a dask collection; by
         default the current one. Without any, and for X in memory, this process does.
 
     Returns

@@ -256,7 +256,7 @@ def evaluate_selectors(
     random_state
         Seed of all random draws.
     client
-        Client whose workers run the units if X is not in memory, as of a dask collection of more than 64 MiB; by
+        Client whose workers run the units if X is not in memory, as of a dask collection; by
         default the current one. Without any, and for X in memory, this process does.
 
     Returns

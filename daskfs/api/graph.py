@@ -87,7 +87,7 @@ def knn_graph(
         Number of threads, of a search without a Dask client; None for 1, -1 for all cores that the process may use.
         The graph does not depend on it.
     client
-        Client whose workers run the search if X is not in memory, as of a dask collection of more than 64 MiB; by
+        Client whose workers run the search if X is not in memory, as of a dask collection; by
         default the current one. Without any, and for X in memory, this process does.
 
     Returns

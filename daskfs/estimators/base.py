@@ -95,8 +95,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, AnnData (its X), or the path of
             any source that ``daskfs convert`` reads; shape (n_samples, n_features), finite. Only tiles may have missing
             values; the tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is
-            scored from the rows that have it. Dask collections of more than 64 MiB, Zarr arrays and paths are read and
-            scored by the workers of a current Dask client, else by threads of this process; all else by this process.
+            scored from the rows that have it. Dask collections (also in AnnData or xarray, rows first), Zarr arrays and
+            paths are read and scored by the workers of a current Dask client, else by threads of this process; all else
+            by this process.
         y
             Labels, shape (n_samples,): class labels with -1 for unlabeled rows (None among text), or a float target
             with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Of an AnnData
