@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -73,7 +73,7 @@ class BlockFeed:
             for key in self._keys(unit):
                 owner[key] = unit if owner.get(key, unit) == unit else SEVERAL
                 direct.setdefault(key, set()).add(unit)
-        for key in _from_the_end(owner, needs):
+        for key in self._collection.needed(list(owner)):
             for below in needs[key]:
                 owner[below] = owner[key] if owner.get(below, owner[key]) == owner[key] else SEVERAL
                 if owner[key] != SEVERAL:
@@ -84,21 +84,12 @@ class BlockFeed:
     def take(self, units: Sequence[int]) -> list[Blocks]:
         """Compute the blocks of some units; return them for each unit."""
         keys = [key for unit in units for key in self._keys(unit)]
-        shared = [key for key in self._below(keys) if key in self._waiting]
+        shared = [key for key in self._collection.needed(keys, self._held) if key in self._waiting]
         with telling_of_blocks():
             found = self._collection.started([*keys, *shared], self._held, self._client)
         self._held.update((key, found[key]) for key in shared)
         rows = self._collection.keys
         return [(self._layout, [[n, *(found[key] for key in rows[n])] for n in self._numbers[unit]]) for unit in units]
-
-    def _below(self, keys: Iterable[Any]) -> Iterable[Any]:
-        """Return these tasks and those that they need and that are not held."""
-        left, seen = list(keys), dict[Any, None]()
-        while left:
-            if (key := left.pop()) not in seen:
-                seen[key] = None
-                left += () if key in self._held else self._collection.needs[key]
-        return seen
 
     def done(self, unit: int) -> None:
         """Let go of what only units need that are done."""
@@ -130,16 +121,3 @@ def telling_of_blocks() -> Iterator[None]:
 
 def _same(layout: Layout) -> Layout:
     return layout
-
-
-def _from_the_end(keys: Iterable[Any], needs: Mapping[Any, Iterable[Any]]) -> list[Any]:
-    """Return the given tasks and all that they need, each before what it needs."""
-    order, left, seen = list[Any](), [(key, False) for key in keys], set[Any]()
-    while left:
-        key, is_after = left.pop()
-        if is_after:
-            order.append(key)
-        elif key not in seen:
-            seen.add(key)
-            left += [(key, True), *((below, False) for below in needs[key] if below not in seen)]
-    return order[::-1]

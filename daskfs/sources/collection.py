@@ -5,7 +5,7 @@ Nothing of a graph is stored. A collection is identified by dask's token, and ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -107,12 +107,9 @@ class Collection:
         self._client = client
         is_frame = hasattr(X, "to_parquet")
         with nullcontext() if client is None else client.as_current():
-            if is_frame:
-                sizes = X.map_partitions(len).compute()
-            else:
-                if np.isnan(sum(map(sum, X.chunks))):
-                    X = X.compute_chunk_sizes()
-                sizes = X.chunks[0]
+            if not is_frame and np.isnan(sum(map(sum, X.chunks))):
+                X = X.compute_chunk_sizes()
+            sizes = X.map_partitions(len).compute() if is_frame else X.chunks[0]
         check_shape((sum(sizes), len(X.columns)) if is_frame else X.shape, WHERE)
         # DataFrames of Dask before 2025 have no expression of their own
         optimized = X.optimize() if hasattr(X, "optimize") else optimize(X)[0]  # type: ignore[no-untyped-call]
@@ -138,44 +135,45 @@ class Collection:
     def _estimated(self, starts: np.ndarray) -> int:
         """Return the number of values if all rows have as many as those of the first blocks, which are kept."""
         first = next(number for number, size in enumerate(np.diff(starts)) if size)
-        self.computed = self.started(self.keys[first], self.computed)
+        self.computed = self.started(self.keys[first], {})
         if self._client is None:
-            counts = list(map(_count_values, self.computed.values()))
+            counts = [_count_values(block) for block in self.computed.values()]
         else:
-            futures = self._client.map(_count_values, list(self.computed.values()), pure=False)
-            counts = [future.result() for future in futures]
+            counts = [self._client.submit(_count_values, block).result() for block in self.computed.values()]
         return max(1, round(sum(counts) * starts[-1] / (starts[first + 1] - starts[first])))
 
-    def started(self, keys: Iterable[Any], held: Mapping[Any, Any], client: Any = None) -> dict[Any, Any]:
-        """Compute tasks; return their values by key, or their futures where a client computes.
+    def needed(self, keys: Iterable[Any], held: Container[Any] = ()) -> list[Any]:
+        """Return some tasks and all that they need, each before what it needs; nothing below those in `held`."""
+        order, left, seen = list[Any](), [(key, False) for key in keys], set[Any]()
+        while left:
+            key, is_behind = left.pop()
+            if is_behind:
+                order.append(key)
+            elif key not in seen:
+                seen.add(key)
+                left.append((key, True))
+                left += [(below, False) for below in self.needs[key] if below not in seen] if key not in held else []
+        return order[::-1]
 
-        Parameters
-        ----------
-        keys
-            Keys of the tasks.
-        held
-            Values or futures of tasks that are not computed again.
-        client
-            The client; None for that of the collection.
+    def started(self, keys: Iterable[Any], held: Mapping[Any, Any], client: Any = None) -> dict[Any, Any]:
+        """Compute tasks, but those in `held`; return their values by key, or their futures where a client computes.
+
+        `client` is None for that of the collection.
         """
         from dask.threaded import get
 
-        wanted, graph = list(dict.fromkeys(keys)), dict[Any, Any]()
-        left = [key for key in wanted if key not in held]
-        while left:
-            if (key := left.pop()) not in graph:
-                graph[key] = held[key] if key in held else self.graph[key]
-                left += () if key in held else self.needs[key]
-        missing = [key for key in wanted if key not in held]
+        missing = [key for key in dict.fromkeys(keys) if key not in held]
+        graph = {key: held[key] if key in held else self.graph[key] for key in self.needed(missing, held)}
         client = client or self._client
         found = get(graph, missing) if client is None else client.get(graph, missing, sync=False)
-        return {key: held[key] for key in wanted if key in held} | dict(zip(missing, found, strict=True))
+        return {**held, **dict(zip(missing, found, strict=True))}
 
     def blocks(self, numbers: range) -> Iterator[list[Any]]:
         """Yield some rows of blocks, computed one after another."""
         for number in numbers:
             found = self.started(self.keys[number], self.computed)
-            yield [one if self._client is None else one.result() for one in found.values()]
+            blocks = [found[key] for key in self.keys[number]]
+            yield blocks if self._client is None else [block.result() for block in blocks]
 
 
 _collections: WeakValueDictionary[str, Collection] = WeakValueDictionary()
