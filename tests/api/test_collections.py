@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -217,6 +218,7 @@ class TestRun:
         with pytest.raises(InputError, match="a block of X could not be computed: KeyError: 'stop'"):
             daskfs.run(job, data=made())
         stop.unlink()
+        gc.collect()  # the traceback held the collection
         alone = {**job, "data": {**job["data"], "source": daskfs_source(tmp_path)}}
         with pytest.raises(InputError, match=r"pass it again, as daskfs\.run\(job, data=X\)"):
             daskfs.run(alone)
@@ -282,5 +284,6 @@ def test_blocks_too_large_for_a_worker_say_how_to_rechunk(two_workers: str) -> N
 
 def test_a_collection_is_let_go_of_with_its_last_reader() -> None:
     result = daskfs.rank(da.from_array(X, chunks=(100, D)), Y, methods="FisherScore", settings=ONCE)
+    gc.collect()
     with pytest.raises(InputError, match="another process passed"):
         collection_of(result["job"]["data"]["source"])
