@@ -107,7 +107,7 @@ class SlurmWorkers(SLURMCluster):
         if len(registered) < self._n_last:
             self._lost = now
         self._n_last = len(registered)
-        if not self.is_time(now) or (states := self.states()) is None:
+        if not self.is_time(now) or (states := self.queue("%i %T")) is None:
             return
         gone = [
             name
@@ -123,7 +123,7 @@ class SlurmWorkers(SLURMCluster):
         """Return whether `n_workers` jobs have been submitted, and all have ended."""
         if not self.is_time(time.monotonic(), SOON_SECONDS):
             return False
-        jobs, states = [str(job.job_id) for job in list(self.workers.values()) if job.job_id], self.states()
+        jobs, states = [str(job.job_id) for job in list(self.workers.values()) if job.job_id], self.queue("%i %T")
         return states is not None and len(jobs) >= n_workers and all(states.get(job, ENDED[0]) in ENDED for job in jobs)
 
     def is_time(self, now: float, often: float = ASK_SECONDS) -> bool:
@@ -134,16 +134,13 @@ class SlurmWorkers(SLURMCluster):
         self._asked = now
         return True
 
-    def states(self) -> dict[str, str] | None:
-        """Return the states of the jobs known to SLURM by id, None if it does not answer."""
-        return self._queue("%i %T")
-
     def reasons(self) -> str:
         """Return SLURM's states and reasons of jobs that are not running."""
-        found = (self._queue("%i %T (%r)") or {}).values()
+        found = (self.queue("%i %T (%r)") or {}).values()
         return ", ".join(dict.fromkeys(text for text in found if not text.startswith("RUNNING")))
 
-    def _queue(self, form: str) -> dict[str, str] | None:
+    def queue(self, form: str) -> dict[str, str] | None:
+        """Return what squeue prints after the ids of the jobs known to SLURM, by id; None if it does not answer."""
         ids = [str(job.job_id) for job in list(self.workers.values()) if job.job_id]
         words = ["squeue", "--noheader", "--states=all", f"--format={form}", f"--jobs={','.join(ids)}"]
         if not ids:
@@ -246,7 +243,11 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
                 msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See {keys}."
                 raise ClusterError(msg)
             if cluster.have_ended(settings.n_workers):  # further jobs would fail as well
-                raise ClusterError(_all_ended(settings.n_workers, options["log_directory"]))
+                logs = options["log_directory"]
+                where = "slurm-*.out here, or name a cluster.slurm.log_directory"
+                where = f"{logs}/{JOB_NAME}-*.err" if logs else where
+                msg = f"SLURM began {settings.n_workers} jobs, and all of them ended before a worker came: see {where}."
+                raise ClusterError(msg)
 
         def told() -> str:
             reasons = cluster.reasons()
@@ -258,8 +259,3 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
         wait_for_workers(client, settings, told, look)
         yield client
-
-
-def _all_ended(n_jobs: int, logs: str | None) -> str:
-    where = "slurm-*.out here, or name a cluster.slurm.log_directory" if logs is None else f"{logs}/{JOB_NAME}-*.err"
-    return f"SLURM began {n_jobs} jobs, and all of them ended before a worker came: see {where}."
