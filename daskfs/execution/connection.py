@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.signals import undisturbed_end
+from daskfs.execution.signals import undisturbed
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,13 +51,15 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
     serving = _serving(settings)
     # set the scheduler here, so that the end of this block resets it even if a client fails to connect
     with (
-        undisturbed_end() as ending,
+        undisturbed(at_once=False) as hold_signals,
         _quiet(),
         dask.config.set({**settings.told_to_dask, "scheduler": dask.config.get("scheduler", None)}),
         serving(settings) as client,
-        ending,
     ):
-        yield client
+        try:
+            yield client
+        finally:  # so that a signal does not stop the end of the cluster
+            hold_signals()
 
 
 def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
