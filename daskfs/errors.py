@@ -83,8 +83,6 @@ class WriteError(DaskfsError):
     Finished units are recorded; once the cause is removed, the same command resumes.
     """
 
-    exit_code = ExitCode.FAILED
-
 
 class ClusterError(DaskfsError):
     """The cluster cannot be reached, has no workers, or lost them for good."""
@@ -94,8 +92,6 @@ class ClusterError(DaskfsError):
 
 class UnitError(DaskfsError):
     """One unit of a stage failed, and the input is not the cause; the message names the unit."""
-
-    exit_code = ExitCode.FAILED
 
 
 class PassingError(UnitError):
