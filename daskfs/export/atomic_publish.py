@@ -7,7 +7,6 @@ store is written to a local folder first.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,9 +125,3 @@ def replace(new: Path, old: Path) -> None:
         old.replace(aside)
     new.replace(old)
     remove(aside)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file with its mode."""
-    shutil.copyfile(source, target)
-    shutil.copymode(source, target)

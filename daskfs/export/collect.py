@@ -59,6 +59,10 @@ class Contents:
     selected: dict[str, np.ndarray]
     facts: dict[str, Any]
 
+    def facts_text(self) -> str:
+        """Return the facts as JSON text."""
+        return json.dumps(self.facts, sort_keys=True)
+
 
 def read_run(url: str) -> Contents:
     """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
@@ -158,8 +162,3 @@ def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list
         return contents.names, contents.columns
     names = [contents.names[feature] for feature in features]
     return names, {name: values[features] for name, values in contents.columns.items()}
-
-
-def facts_as_text(facts: Mapping[str, Any]) -> str:
-    """Return facts as JSON text."""
-    return json.dumps(facts, sort_keys=True)
