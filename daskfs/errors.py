@@ -6,7 +6,7 @@ Every class can be pickled, because workers send errors to the driver. Classes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -118,6 +118,11 @@ class DaskfsWarning(UserWarning):
 
 class DaskfsFutureWarning(DaskfsWarning, FutureWarning):
     """A key, parameter or value has another name now; the message gives it."""
+
+
+def first_few(names: Sequence[str], limit: int) -> str:
+    """Return at most `limit` names for a message, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def nearest(name: str, valid: list[str] | tuple[str, ...]) -> str:
