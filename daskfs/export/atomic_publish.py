@@ -35,21 +35,9 @@ def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
 
 
 def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool) -> StoragePath:
-    """Return the path of an exported file or Zarr group.
+    """Return the path of an exported file or Zarr group, one that :func:`apart_from` allows.
 
-    Parameters
-    ----------
-    out
-        Path or URL from the user.
-    held
-        Paths to keep, as for :func:`apart_from`.
-    overwrite
-        Whether an existing file or Zarr group may be replaced.
-
-    Raises
-    ------
-    JobError
-        If the path exists and may not be replaced.
+    Raise :class:`JobError` if it exists, unless it is a file or a Zarr group and `overwrite` is true.
     """
     target = apart_from(out, held)
     if not is_there(target):

@@ -123,16 +123,7 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, 
 
 
 def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np.ndarray:
-    """Return the features that a method selected, or its `n_features` best ones, ascending, int64.
-
-    Parameters
-    ----------
-    contents
-        The run.
-    label
-        Label of the method.
-    n_features
-        Number of features, among those that the method may select; None for those that the job selects.
+    """Return the features that a method selected, or its `n_features` best that it may select, ascending, int64.
 
     Raises
     ------

@@ -30,14 +30,7 @@ STAGE = "export"
 class Reduced:
     """The data of a run with some of its columns, read block by block.
 
-    Parameters
-    ----------
-    contents
-        The run.
-    features
-        Numbers of the columns, ascending, shape (n_selected,), int64.
-    progress
-        Receives the progress of each block.
+    `features` are the numbers of the columns, ascending, shape (n_selected,), int64.
     """
 
     contents: Contents

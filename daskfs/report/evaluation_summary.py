@@ -42,14 +42,8 @@ def evaluation_warnings(store: Store, plan: Plan) -> list[str]:
 def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapping[str, Any]) -> Row | None:
     """Return the cost of an evaluation for ``run.json``, or None without evaluation.
 
-    Parameters
-    ----------
-    plan
-        Plan of the run.
-    stages
-        Facts of its stages, with name, units and seconds of the units.
-    times
-        Wall and busy seconds of the stages that ran in this call, by name, and their number of threads.
+    `stages` are the facts of the stages of the plan, with name, units and seconds of the units; `times` the wall and
+    busy seconds of the stages that ran in this call, by name, and their number of threads.
     """
     stage = plan.stage_of(EVALUATE_STAGE)
     if stage is None:
@@ -70,17 +64,7 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
 
 
 def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) -> Evaluation:
-    """Return the summary for the report, empty without evaluation.
-
-    Parameters
-    ----------
-    store, plan
-        Store and plan of the run.
-    task
-        Task of the labels.
-    cost
-        Result of :func:`evaluation_cost`.
-    """
+    """Return the summary for the report, with the `cost` of :func:`evaluation_cost`; empty without evaluation."""
     stage = plan.stage_of(EVALUATE_STAGE)
     if stage is None:
         return Evaluation()

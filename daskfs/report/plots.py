@@ -592,25 +592,11 @@ def critical_difference_diagram(
     critical_difference: float | None,
     prefix: str,
 ) -> str | None:
-    """Plot average ranks on a line, with bars that join methods that do not differ.
+    """Plot average ranks, ascending, on a line, with bars that join methods that do not differ.
 
-    Parameters
-    ----------
-    ranks
-        Average ranks, ascending.
-    labels
-        Names of the methods.
-    groups
-        First and last index in `ranks` of each group that a bar joins.
-    critical_difference
-        Length of the ruler above the line; None for no ruler.
-    prefix
-        Prefix of every id in the SVG, unique on the page.
-
-    Returns
-    -------
-    str or None
-        The ``<svg>`` element; ``None`` for fewer than two methods.
+    Each of `groups` is the first and last index in `ranks` that a bar joins. The critical difference is the length of
+    the ruler above the line; None for no ruler. Ids in the ``<svg>`` element begin with `prefix`, which is unique on
+    the page. Return None for fewer than two methods.
     """
     places, bars = _vector(ranks), list(groups)
     if places.size < 2 or not np.isfinite(places).all():

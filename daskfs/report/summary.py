@@ -111,14 +111,7 @@ def run_facts(
 ) -> dict[str, Any]:
     """Return the facts on a finished run for ``run.json``.
 
-    Parameters
-    ----------
-    store, plan, tiles
-        The run and its tiles.
-    times
-        Wall and busy seconds of the stages that ran in this call, by name, and their number of threads.
-    batches
-        Facts on each batch and on its run.
+    `times` are as for :func:`evaluation_cost`, `batches` the facts on each batch and on its run.
     """
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]

@@ -35,20 +35,10 @@ def trust_warnings(
     *,
     filtered: bool,
 ) -> list[str]:
-    """Return warnings without final full stops, each with what to do.
+    """Return warnings about a run without final full stops, each with what to do.
 
-    Parameters
-    ----------
-    context
-        The run, with its labels.
-    best
-        The first features of each method, by its label.
-    names
-        Names of all features.
-    verdict
-        Verdict of the evaluation, None without one.
-    filtered
-        Whether redundant features are dropped already.
+    `best` are the first features of each method by its label, `names` those of all features, and `verdict` is that of
+    the evaluation, None without one. Copies are fine where redundant features are `filtered` already.
     """
     found = _beaten(verdict)
     used = np.unique(np.concatenate([np.empty(0, np.int64), *map(np.asarray, best.values())]).astype(np.int64))

@@ -98,12 +98,7 @@ def check_finite(
 def check_digits(block: Block, first_row: int, called: Callable[[int], str], origin: str) -> None:
     """Raise :class:`InputError` for integers that float64 does not hold, or that lost digits when they were read.
 
-    Parameters
-    ----------
-    block, first_row, origin
-        As for :func:`check_finite`.
-    called
-        Returns what a column is called in the message.
+    Arguments are those of :func:`check_finite`; `called` returns what a column is called in the message.
     """
     if (is_lost := loses_digits(block.data if is_sparse(block) else block)).any():
         at_row, at_column, _ = _places(block, is_lost)
