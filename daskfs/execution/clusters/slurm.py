@@ -177,11 +177,10 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     site = of_site(settings)
     local_directory = settings.local_directory or site.get("local_directory")
+    added = {key: [*site.get(key, ()), *getattr(slurm, key)] for key in ADDED}
     return {
-        "queue": slurm.queue or site.get("queue"),
-        "account": slurm.account or site.get("account"),
+        **{key: getattr(slurm, key) or site.get(key) for key in ("queue", "account", "interface", "log_directory")},
         "walltime": slurm.walltime,
-        "interface": slurm.interface or site.get("interface"),
         "cores": settings.threads,
         "processes": 1,
         "memory": f"{settings.memory_limit}B",
@@ -195,14 +194,10 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
             "--preload daskfs.execution.worker",
             *(() if settings.dashboard else ("--no-dashboard", "--dashboard-address 127.0.0.1:0")),
         ],
-        "job_script_prologue": [*exports, *site.get("job_script_prologue", ()), *slurm.job_script_prologue],
+        "job_script_prologue": [*exports, *added["job_script_prologue"]],
         # a job that SLURM requeued would run in addition to its replacement
-        "job_extra_directives": [
-            *("--no-requeue", *site.get("job_extra_directives", ())),
-            *slurm.job_extra_directives,
-        ],
-        "job_directives_skip": [*site.get("job_directives_skip", ()), *slurm.job_directives_skip],
-        "log_directory": slurm.log_directory or site.get("log_directory"),
+        "job_extra_directives": ["--no-requeue", *added["job_extra_directives"]],
+        "job_directives_skip": added["job_directives_skip"],
         "job_name": JOB_NAME,
     }
 
