@@ -316,11 +316,11 @@ def histogram(data: Mapping[str, Sequence[Number]], *, name: str, x_name: str) -
     return Plot((360, 210), x_name, "count", draw, description)
 
 
-def pixel_image(levels: Sequence[Sequence[Number]], *, description: str, width: int = 360) -> str | None:
+def pixel_image(levels: Sequence[Sequence[Number]], *, description: str) -> str | None:
     """Return the ``<svg>`` element of an image with a square for each pixel; None when there is no pixel.
 
-    `levels` are rows of gray levels from 0 to 255; -1 marks a pixel, and -2 leaves it out. `width` is the largest one
-    in CSS pixels.
+    `levels` are rows of gray levels from 0 to 255; -1 marks a pixel, and -2 leaves it out. It is drawn as large as fits
+    into 360 by 240 CSS pixels.
     """
     rows = [[_pixel_color(plottable(level)) for level in row] for row in levels]
     n_columns = max((len(row) for row in rows), default=0)
@@ -338,7 +338,7 @@ def pixel_image(levels: Sequence[Sequence[Number]], *, description: str, width: 
         for color, runs in sorted(by_color.items())
         if color
     )
-    return _element((n_columns, len(rows)), min(width / n_columns, 240 / len(rows)), description, body)
+    return _element((n_columns, len(rows)), min(360 / n_columns, 240 / len(rows)), description, body)
 
 
 def _pixel_color(level: float) -> str:
