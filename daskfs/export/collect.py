@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
-from daskfs.errors import JobError, nearest
+from daskfs.errors import JobError, first_few, nearest
 from daskfs.kernels.order import ranks
 from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import selectable, selected_features
@@ -143,8 +143,7 @@ def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np
 
 def listed(labels: Sequence[str]) -> str:
     """Return at most ten labels as text for a message."""
-    more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-    return f"{', '.join(labels[:10])}{more}"
+    return first_few(labels, 10)
 
 
 def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
