@@ -11,10 +11,11 @@ import functools
 import gc
 import inspect as inspect_module
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -23,7 +24,7 @@ import typer
 from daskfs.errors import DaskfsError, ExitCode, JobError
 from daskfs.execution.dask_configuration import explain
 from daskfs.execution.signals import end_process_when_stopped
-from daskfs.execution.streams import guard_streams, print_result
+from daskfs.execution.streams import guard_streams
 from daskfs.redaction import redact_credentials, strip_control_characters
 from daskfs.version import __version__
 
@@ -75,18 +76,19 @@ def _options(
 
 
 def _emit(result: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
-    text = (
-        json.dumps(result, indent=1, default=str)
-        if as_json
-        else "\n".join(map(strip_control_characters, lines(result)))
-    )
-    _print(text)
+    if as_json:
+        _print(json.dumps(result, indent=1, default=str))
+    else:
+        _print("\n".join(map(strip_control_characters, lines(result))))
 
 
 def _print(text: str) -> None:
     try:
-        print_result(text)
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
     except OSError as error:
+        with suppress(OSError):  # what is left in its buffer would fail again at the end of the process
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _fail(
             f"stdout cannot be written: {error.strerror}. Only what is printed is lost: the run, or what else the "
             "command does, is complete.",

@@ -6,7 +6,7 @@ Every class can be pickled, because workers send errors to the driver. Classes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -83,8 +83,6 @@ class WriteError(DaskfsError):
     Finished units are recorded; once the cause is removed, the same command resumes.
     """
 
-    exit_code = ExitCode.FAILED
-
 
 class ClusterError(DaskfsError):
     """The cluster cannot be reached, has no workers, or lost them for good."""
@@ -94,8 +92,6 @@ class ClusterError(DaskfsError):
 
 class UnitError(DaskfsError):
     """One unit of a stage failed, and the input is not the cause; the message names the unit."""
-
-    exit_code = ExitCode.FAILED
 
 
 class PassingError(UnitError):
@@ -122,6 +118,11 @@ class DaskfsWarning(UserWarning):
 
 class DaskfsFutureWarning(DaskfsWarning, FutureWarning):
     """A key, parameter or value has another name now; the message gives it."""
+
+
+def first_few(names: Sequence[str], limit: int) -> str:
+    """Return at most `limit` names for a message, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def nearest(name: str, valid: list[str] | tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle  # noqa: TID251 - of arguments, as keys
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -162,7 +163,7 @@ def _shown_by(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> b
 
 def _kind_of(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
     plot = arguments[0]
-    return _kind(name, (plot.x_name, plot.y_name, plot.description.partition(", from")[0]), named)
+    return _kind(name, (plot.x_name, plot.y_name, re.split(r", from|: \d", plot.description)[0]), named)
 
 
 def _shown(*drawn: Any) -> bytes:

@@ -165,17 +165,6 @@ def hit_rate(order: np.ndarray, informative: Sequence[int] | np.ndarray, n_selec
     return float(np.isin(wanted, order[:n_selected]).mean()) if wanted.size else float("nan")
 
 
-def all_on_top(order: np.ndarray, informative: Sequence[int] | np.ndarray) -> bool:
-    """Return whether the informative features are ranked before all others, in any order.
-
-    Doquire and Verleysen count this over their artificial problems ("Graph Laplacian for Semi-supervised Feature
-    Selection in Regression Problems", IWANN 2011, section 5). `order` has shape (n_ranked,), integers, best first.
-    False if no feature is informative.
-    """
-    wanted = np.unique(np.asarray(informative, dtype=np.int64))
-    return hit_rate(order, wanted, wanted.size) == 1.0
-
-
 def cut_value(X: np.ndarray, n_neighbors: int) -> float:
     """Return the cut value of rows: low if they separate into two clusters, 0 if their graph is disconnected.
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.signals import undisturbed_end
+from daskfs.execution.signals import undisturbed
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,13 +51,15 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
     serving = _serving(settings)
     # set the scheduler here, so that the end of this block resets it even if a client fails to connect
     with (
-        undisturbed_end() as ending,
+        undisturbed(at_once=False) as hold_signals,
         _quiet(),
         dask.config.set({**settings.told_to_dask, "scheduler": dask.config.get("scheduler", None)}),
         serving(settings) as client,
-        ending,
     ):
-        yield client
+        try:
+            yield client
+        finally:  # so that a signal does not stop the end of the cluster
+            hold_signals()
 
 
 def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
@@ -97,24 +99,18 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-class SharedCluster:
+class SharedCluster(ExitStack):
     """One cluster for several runs, started or joined at its first use and closed with the block."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._clients: list[tuple[ClusterSettings, Client | None]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._stack.close()
 
     @contextmanager
     def connected(self, settings: ClusterSettings) -> Iterator[Client | None]:
         """Yield the client, as :func:`connect` does."""
         known = [client for asked, client in self._clients if asked == settings]
         if not known:
-            known = [self._stack.enter_context(connect(settings))]
+            known = [self.enter_context(connect(settings))]
             self._clients.append((settings, known[0]))
         yield known[0]

@@ -100,14 +100,7 @@ class Clocks:
 class OfSeveral(Progress):
     """Progress of one of several runs that share a display, which stays open at its end.
 
-    Parameters
-    ----------
-    progress
-        The display.
-    name
-        Name of the run, such as "batch a".
-    lock
-        Lock of the display if runs share it from several threads.
+    The name of the run is such as "batch a"; the lock is that of the display if runs share it from several threads.
     """
 
     def __init__(self, progress: Progress, name: str, lock: AbstractContextManager[Any] | None = None) -> None:
@@ -134,15 +127,7 @@ class OfSeveral(Progress):
 
 
 class PlainProgress(Progress):
-    """One line when a stage begins, and one every 30 seconds, even while a long unit runs.
-
-    Parameters
-    ----------
-    verbose
-        Whether to print one line for every unit as well.
-    seconds
-        Time between lines.
-    """
+    """One line when a stage begins, and one every `seconds`, even while a long unit runs; if `verbose`, one a unit."""
 
     def __init__(self, *, verbose: bool = False, seconds: float = LINE_SECONDS) -> None:
         self._verbose = verbose
@@ -243,10 +228,7 @@ class LiveProgress(Progress):
 class NotebookProgress(Progress):
     """A bar for the stage that runs, in the output of a cell; a line on the whole run at its end.
 
-    Parameters
-    ----------
-    after
-        Seconds before anything is shown; work that ends before shows nothing.
+    Work that ends within the seconds `after` shows nothing.
     """
 
     def __init__(self, after: float = 0.0) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import dask
 
-from daskfs.errors import PassingError, UnitError
+from daskfs.errors import PassingError, UnitError, first_few
 
 PAUSES = (1.0, 5.0, 30.0, 120.0)
 """Seconds before each retry of a unit that failed transiently, as when a file server is unavailable."""
@@ -67,7 +67,6 @@ class Retries:
         (_, error), *others = sorted(self._lost.items())
         if not others:
             raise UnitError(str(error)) from error
-        named = ", ".join(str(unit) for unit, _ in others[:NAMED])
-        more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        msg = f"{error}; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}{more}."
+        named = first_few([str(unit) for unit, _ in others], NAMED)
+        msg = f"{error}; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}."
         raise UnitError(msg) from error

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from daskfs.errors import RunStoppedError
@@ -96,30 +96,17 @@ def check_stopped() -> None:
         raise RunStoppedError(_request.message)
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Hold signals within a block, and stop the run at its end if one came."""
+def _hold() -> None:
     _request.is_held = True
-    try:
-        yield
-    finally:
-        _request.is_held = False
-    check_stopped()
 
 
 @contextmanager
-def undisturbed_end() -> Iterator[AbstractContextManager[None]]:
-    """Yield an inner block; signals are held from its end to the end of this one, so that they do not stop cleanup."""
-
-    @contextmanager
-    def beginning() -> Iterator[None]:
-        try:
-            yield
-        finally:
-            _request.is_held = True
-
+def undisturbed(*, at_once: bool = True) -> Iterator[Callable[[], None]]:
+    """Hold signals within a block, `at_once` or from a call on, and stop the run at its end if one came."""
+    if at_once:
+        _hold()
     try:
-        yield beginning()
+        yield _hold
     finally:
         _request.is_held = False
     check_stopped()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -54,14 +53,3 @@ def guard_streams() -> Messages:
     messages = Messages(sys.stderr or nowhere)
     sys.stderr = cast("TextIO", messages)
     return messages
-
-
-def print_result(text: str) -> None:
-    """Write the result of a command to stdout; raise :class:`OSError` if it cannot be written."""
-    try:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-    except OSError:
-        with suppress(OSError):  # what is left in its buffer would fail again at the end of the process
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise

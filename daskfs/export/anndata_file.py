@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import JobError
-from daskfs.export.arrays import CHUNK_VALUES, X, fill_names, fill_rows, text_array
+from daskfs.export.arrays import CHUNK_VALUES, X, fill, text_array
 from daskfs.export.collect import KEY, Contents, reduced_table
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.blocks import is_sparse
@@ -103,14 +103,14 @@ def _write_obs(root: Any, reduced: Reduced | None, *, as_zarr: bool) -> None:
         write_elem(group, name, values)
     names = text_array(group, INDEX, reduced.info.n_samples, as_zarr=as_zarr)
     names.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
-    fill_names(names, reduced)
+    fill(names, reduced.row_names())
 
 
 def _obs_columns(reduced: Reduced) -> dict[str, Any]:
     import pandas as pd
 
     columns: dict[str, Any] = dict(reduced.row_arrays())
-    labels = reduced.labels()
+    labels = reduced.contents.tiles.labels()
     if labels is not None and labels.task == "classification":
         columns["labels"] = pd.Categorical.from_codes(
             labels.values, categories=pd.Index(list(labels.classes), dtype=object)
@@ -131,7 +131,7 @@ def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:
         create = root.create_array if as_zarr else root.create_dataset
         array = create(X, shape=shape, dtype=info.dtype, chunks=chunks)
         array.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-        fill_rows(array, reduced)
+        fill(array, reduced.blocks())
         return
     for number, block in enumerate(reduced.blocks()):
         assert is_sparse(block)

@@ -129,8 +129,9 @@ def export_run(
             path: StoragePath = _export_tiles(reduced, out, held, cluster, overwrite=overwrite)
         else:
             path = target_of(out, held, overwrite=overwrite)
+            anndata: Writer = partial(write_anndata, as_zarr=path.suffix.lower() == ZARR)
             with publish_at(path) as local:
-                _writer(kind, path)(local, contents, reduced)
+                WRITERS.get(kind, anndata)(local, contents, reduced)
     return {
         "path": str(path),
         "format": kind,
@@ -206,10 +207,6 @@ def _format(out: str | Path, to: str | None) -> str:
         msg = f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name."
         raise JobError(msg)
     return kind
-
-
-def _writer(kind: str, path: StoragePath) -> Writer:
-    return partial(write_anndata, as_zarr=path.suffix.lower() == ZARR) if kind == "anndata" else WRITERS[kind]
 
 
 def _export_tiles(

@@ -7,6 +7,7 @@ elsewhere, moved in, and listed last.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError
 from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
-from daskfs.export.atomic_publish import copy_file, fsync_tree, publish_at, put_tree, replace
+from daskfs.export.atomic_publish import fsync_tree, publish_at, put_tree, replace
 from daskfs.export.collect import KEY, Contents, is_ours
 from daskfs.storage import ObjectPath, StoragePath, as_path, first_line, zarr_store
 from daskfs.storage.file_cache import file_state
@@ -65,7 +66,7 @@ def _add_to_file(contents: Contents, target: StoragePath) -> None:
         _check_names(root, contents, target)
     before = file_state(target.stat())
     with publish_at(target) as copy:
-        copy_file(target, copy)
+        shutil.copy(target, copy)
         with h5py.File(copy, "r+") as root:
             _write_columns(root["var"], contents)
             root["var"].attrs[ORDER] = _listed_columns(root, contents)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.export.collect import KEY, Contents, facts_as_text, reduced_table
+from daskfs.export.collect import KEY, Contents, reduced_table
 from daskfs.export.selected_data import Reduced, unused_name
 from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.sources.row_names import ROWS_AT_ONCE
@@ -46,14 +46,14 @@ def write_zarr(path: Path, contents: Contents, reduced: Reduced | None) -> None:
     for name, values in reduced.row_arrays().items():
         _put(group, name, values)
     if reduced.name_width:
-        fill_names(text_array(group, ROW_NAMES, reduced.info.n_samples, as_zarr=True), reduced)
+        fill(text_array(group, ROW_NAMES, reduced.info.n_samples, as_zarr=True), reduced.row_names())
     if reduced.info.is_sparse:
         put_csr(group, reduced)
     else:
         info = reduced.info
         chunks = (min(info.n_samples, max(1, CHUNK_VALUES // info.n_features)), info.n_features)
         array = group.create_array(X, shape=(info.n_samples, info.n_features), dtype=info.dtype, chunks=chunks)
-        fill_rows(array, reduced)
+        fill(array, reduced.blocks())
 
 
 def _put(group: Any, name: str, values: np.ndarray) -> None:
@@ -74,20 +74,12 @@ def text_array(group: Any, name: str, size: int, *, as_zarr: bool) -> Any:
     return group.create_dataset(name, shape=(size,), dtype=h5py.string_dtype(), chunks=chunks)
 
 
-def fill_names(array: Any, reduced: Reduced) -> None:
-    """Write the row names into an array of strings, shape (n_samples,), in parts."""
+def fill(array: Any, parts: Iterable[Any]) -> None:
+    """Write an array of Zarr or HDF5 from dense parts, each with the values of the rows that follow, in order."""
     start = 0
-    for names in reduced.row_names():
-        array[start : start + names.size] = names
-        start += names.size
-
-
-def fill_rows(array: Any, reduced: Reduced) -> None:
-    """Write dense rows into an array of Zarr or HDF5, shape (n_samples, n_features), block by block."""
-    start = 0
-    for block in reduced.blocks():
-        array[start : start + block.shape[0]] = block
-        start += block.shape[0]
+    for part in parts:
+        array[start : start + part.shape[0]] = part
+        start += part.shape[0]
 
 
 def put_csr(group: Any, reduced: Reduced) -> None:
@@ -123,7 +115,7 @@ def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    metadata = {KEY: facts_as_text(contents.facts)}
+    metadata = {KEY: contents.facts_text()}
     if reduced is None:
         table = pa.table({NAMES: contents.names, **contents.columns}).replace_schema_metadata(metadata)
         pq.write_table(table, path)
@@ -170,7 +162,7 @@ def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
     member.
     """
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
-    small = {NAMES: np.array(names), **columns, KEY: np.array(facts_as_text(contents.facts))}
+    small = {NAMES: np.array(names), **columns, KEY: np.array(contents.facts_text())}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         if reduced is not None:
             small |= reduced.row_arrays()

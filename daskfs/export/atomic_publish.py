@@ -7,7 +7,6 @@ store is written to a local folder first.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,21 +35,9 @@ def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
 
 
 def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool) -> StoragePath:
-    """Return the path of an exported file or Zarr group.
+    """Return the path of an exported file or Zarr group, one that :func:`apart_from` allows.
 
-    Parameters
-    ----------
-    out
-        Path or URL from the user.
-    held
-        Paths to keep, as for :func:`apart_from`.
-    overwrite
-        Whether an existing file or Zarr group may be replaced.
-
-    Raises
-    ------
-    JobError
-        If the path exists and may not be replaced.
+    Raise :class:`JobError` if it exists, unless it is a file or a Zarr group and `overwrite` is true.
     """
     target = apart_from(out, held)
     if not is_there(target):
@@ -126,9 +113,3 @@ def replace(new: Path, old: Path) -> None:
         old.replace(aside)
     new.replace(old)
     remove(aside)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file with its mode."""
-    shutil.copyfile(source, target)
-    shutil.copymode(source, target)

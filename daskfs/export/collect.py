@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
-from daskfs.errors import JobError, nearest
+from daskfs.errors import JobError, first_few, nearest
 from daskfs.kernels.order import ranks
 from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import selectable, selected_features
@@ -58,6 +58,10 @@ class Contents:
     selectable: dict[str, np.ndarray]
     selected: dict[str, np.ndarray]
     facts: dict[str, Any]
+
+    def facts_text(self) -> str:
+        """Return the facts as JSON text."""
+        return json.dumps(self.facts, sort_keys=True)
 
 
 def read_run(url: str) -> Contents:
@@ -119,16 +123,7 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, 
 
 
 def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np.ndarray:
-    """Return the features that a method selected, or its `n_features` best ones, ascending, int64.
-
-    Parameters
-    ----------
-    contents
-        The run.
-    label
-        Label of the method.
-    n_features
-        Number of features, among those that the method may select; None for those that the job selects.
+    """Return the features that a method selected, or its `n_features` best that it may select, ascending, int64.
 
     Raises
     ------
@@ -148,8 +143,7 @@ def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np
 
 def listed(labels: Sequence[str]) -> str:
     """Return at most ten labels as text for a message."""
-    more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-    return f"{', '.join(labels[:10])}{more}"
+    return first_few(labels, 10)
 
 
 def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -158,8 +152,3 @@ def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list
         return contents.names, contents.columns
     names = [contents.names[feature] for feature in features]
     return names, {name: values[features] for name, values in contents.columns.items()}
-
-
-def facts_as_text(facts: Mapping[str, Any]) -> str:
-    """Return facts as JSON text."""
-    return json.dumps(facts, sort_keys=True)

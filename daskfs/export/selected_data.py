@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from daskfs.execution.progress import Progress
 from daskfs.execution.signals import check_stopped
 from daskfs.export.collect import Contents
-from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
@@ -31,14 +30,7 @@ STAGE = "export"
 class Reduced:
     """The data of a run with some of its columns, read block by block.
 
-    Parameters
-    ----------
-    contents
-        The run.
-    features
-        Numbers of the columns, ascending, shape (n_selected,), int64.
-    progress
-        Receives the progress of each block.
+    `features` are the numbers of the columns, ascending, shape (n_selected,), int64.
     """
 
     contents: Contents
@@ -69,10 +61,10 @@ class Reduced:
             n_values = max(1, 2 * (self.info.nnz or 0) // max(shape.n_samples, 1))
         return shape.tile_rows * max(1, BLOCK_BYTES // (shape.tile_rows * n_values * shape.itemsize))
 
-    def blocks(self, block_rows: int | None = None) -> Iterator[np.ndarray | sp.csr_matrix]:
+    def blocks(self) -> Iterator[np.ndarray | sp.csr_matrix]:
         """Yield the rows in order, shape (n_block_rows, n_selected), dense or CSR, in the stored dtype."""
         part = self._part
-        ranges = list(row_blocks(part.info.n_samples, block_rows or self.block_rows))
+        ranges = list(row_blocks(part.info.n_samples, self.block_rows))
         stage = Stage(STAGE, STAGE, len(ranges), {}, 0)
         self.progress.start_stage(stage, stage.n_units)
         for number, rows in enumerate(ranges):
@@ -82,15 +74,6 @@ class Reduced:
             del block
             self.progress.unit_done(stage, number, {"bytes_read": int(size)})
             check_stopped()
-
-    def labels(self) -> Labels | None:
-        """Return the labels of all rows, or None."""
-        return self.contents.tiles.labels()
-
-    def sample_columns(self) -> dict[str, np.ndarray]:
-        """Return the per-sample columns of the data, each of shape (n_samples,), by their keys in the data block."""
-        found = {name: self._part.read_sample_column(name) for name in SAMPLE_COLUMNS}
-        return {name: values for name, values in found.items() if values is not None}
 
     @property
     def name_width(self) -> int:
@@ -116,12 +99,13 @@ class Reduced:
         Classes are names, empty for an unlabeled row.
         """
         found: dict[str, np.ndarray] = {}
-        if (labels := self.labels()) is not None:
+        if (labels := self.contents.tiles.labels()) is not None:
             found["labels"] = labels.values
             if labels.task == "classification":
                 found["labels"] = np.array([*labels.classes, ""])[labels.values]
-        for name, values in self.sample_columns().items():
-            found[name] = np.datetime_as_string(values) if values.dtype.kind == "M" else values
+        for name in SAMPLE_COLUMNS:
+            if (values := self._part.read_sample_column(name)) is not None:
+                found[name] = np.datetime_as_string(values) if values.dtype.kind == "M" else values
         return found
 
 

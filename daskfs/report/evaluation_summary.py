@@ -16,7 +16,7 @@ from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.kernels.labels import Task
 from daskfs.report.model import Cost, Curve, Evaluation, EvaluationDesign, Frequent, Panel, Sensitivity, Setting
 from daskfs.report.terminal import BASELINES
-from daskfs.stages.stage import Plan, Stage
+from daskfs.stages.stage import Plan
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -32,14 +32,9 @@ POINT = ["setting", *PLACE, "method", "n_selected"]
 """Columns of a point of a curve."""
 
 
-def evaluate_stage(plan: Plan) -> Stage | None:
-    """Return the stage of a plan that tests rankings, or None."""
-    return next((stage for stage in plan.stages if stage.is_of(EVALUATE_STAGE)), None)
-
-
 def evaluation_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning without final full stop for each failed ranking of an evaluation."""
-    stage = evaluate_stage(plan)
+    stage = plan.stage_of(EVALUATE_STAGE)
     found = [] if stage is None else failure_warnings(store, stage.parameters)
     return [f"evaluation: {text.rstrip('.')}" for text in found]
 
@@ -47,16 +42,10 @@ def evaluation_warnings(store: Store, plan: Plan) -> list[str]:
 def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapping[str, Any]) -> Row | None:
     """Return the cost of an evaluation for ``run.json``, or None without evaluation.
 
-    Parameters
-    ----------
-    plan
-        Plan of the run.
-    stages
-        Facts of its stages, with name, units and seconds of the units.
-    times
-        Wall and busy seconds of the stages that ran in this call, by name, and their number of threads.
+    `stages` are the facts of the stages of the plan, with name, units and seconds of the units; `times` the wall and
+    busy seconds of the stages that ran in this call, by name, and their number of threads.
     """
-    stage = evaluate_stage(plan)
+    stage = plan.stage_of(EVALUATE_STAGE)
     if stage is None:
         return None
     own = [one.name for one in plan.stages if "n_splits" in one.parameters]
@@ -75,18 +64,8 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
 
 
 def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) -> Evaluation:
-    """Return the summary for the report, empty without evaluation.
-
-    Parameters
-    ----------
-    store, plan
-        Store and plan of the run.
-    task
-        Task of the labels.
-    cost
-        Result of :func:`evaluation_cost`.
-    """
-    stage = evaluate_stage(plan)
+    """Return the summary for the report, with the `cost` of :func:`evaluation_cost`; empty without evaluation."""
+    stage = plan.stage_of(EVALUATE_STAGE)
     if stage is None:
         return Evaluation()
     p, design = stage.parameters, Design(stage.parameters)

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from daskfs.report.model import Correlation, Elimination, Round, Solution, TradeOff
-from daskfs.report.plots import objective_curve
+from daskfs.report.plots import objective_curve, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import MISSING, format_count, format_number, format_percent, full_number, plottable, positive
 
@@ -94,7 +94,7 @@ def solution_view(found: Solution, index: int, label: str) -> dict[str, Any]:
         facts += [("eta, of the paper", format_number(found.eta)), ("eta used", format_number(found.eta_used))]
     if found.correlation is not None:
         facts += _correlation_facts(found.correlation)
-    figure = objective_curve(before, found.objective, prefix=f"objective{index}", label=label)
+    figure = svg_of(objective_curve(before, found.objective, label=label), f"objective{index}")
     return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(found)}
 
 

@@ -170,25 +170,10 @@ def score_curve(
     log_rank: bool,
     n_significant: Number = None,
 ) -> Plot | None:
-    """Plot score by rank for one method.
+    """Plot score by rank for one method, named by its label; None when no point is finite.
 
-    Parameters
-    ----------
-    curve
-        ``rank`` and ``score``, lists of equal length. Points that are not finite are left out.
-    label
-        Name of the method, for readers who cannot see the figure.
-    direction
-        ``"ascending"`` when small scores are good.
-    log_rank
-        Whether the rank axis is logarithmic.
-    n_significant
-        Number of features that are more than chance, where a line is drawn; None for no line.
-
-    Returns
-    -------
-    Plot or None
-        ``None`` when no point is finite.
+    `curve` has ``rank`` and ``score``, lists of equal length; points that are not finite are left out. A line is drawn
+    at `n_significant`, the number of features that are more than chance.
     """
     rank, score = _points(curve.get("rank", ()), curve.get("score", ()))
     if not rank.size:
@@ -215,19 +200,8 @@ def score_name(direction: str | None) -> str:
 def along_axis(points: Mapping[str, Sequence[Number]], *, label: str, x_name: str, y_name: str) -> Plot | None:
     """Plot scores along the axis that the features lie on, with the first features as dots.
 
-    Parameters
-    ----------
-    points
-        ``x`` and ``score`` of the features, ``best_x`` and ``best_score`` of the first ones.
-    label
-        As for :func:`score_curve`.
-    x_name, y_name
-        Names of the axes.
-
-    Returns
-    -------
-    Plot or None
-        ``None`` when no point is finite.
+    `points` has ``x`` and ``score`` of the features, ``best_x`` and ``best_score`` of the first ones. None when no
+    point is finite.
     """
     x, y = _vector(points.get("x", ())), _vector(points.get("score", ()))
     if x.size != y.size or not (np.isfinite(x) & np.isfinite(y)).any():
@@ -301,22 +275,10 @@ def small_plot(plot: Plot | None, owner: object) -> str:
     return "" if plot is None else plot.svg(f"daskfs-{id(owner)}", 2 / 3)
 
 
-def objective_curve(before: Sequence[Number], values: Sequence[Number], *, prefix: str, label: str) -> str | None:
-    """Plot the objective by round for one method, after that of its initial method.
+def objective_curve(before: Sequence[Number], values: Sequence[Number], *, label: str) -> Plot | None:
+    """Plot the objective by round for one method; None when no value is finite.
 
-    Parameters
-    ----------
-    before
-        Objective of the initial method, drawn dashed. Its last round is the first of `values`.
-    values
-        Objective by round.
-    prefix, label
-        As for :func:`score_curve`.
-
-    Returns
-    -------
-    str or None
-        The ``<svg>`` element, ``None`` when no value is finite.
+    The objective of its initial method, `before`, is drawn dashed; its last round is the first of `values`.
     """
     first, own = _vector(before), _vector(values)
     x = np.concatenate([np.arange(first.size) + 1.0, np.arange(own.size) + max(first.size, 1)])
@@ -324,49 +286,41 @@ def objective_curve(before: Sequence[Number], values: Sequence[Number], *, prefi
     kept = np.isfinite(y)
     if not kept.any():
         return None
-    with _drawing():
-        figure, axes = _panel(360, 210, "round", "objective")
+
+    def draw(axes: Axes) -> None:
         axes.set_xlim(*_padded(x[kept], 0.02))
         axes.set_ylim(*_padded(y[kept], 0.06))
         for part, dash in ((np.arange(y.size) < first.size, "--"), (np.arange(y.size) >= first.size, "-")):
             part &= kept
             axes.plot(x[part], y[part], color=SERIES[2][0], linestyle=dash, marker="o" if part.sum() == 1 else "")
-        ends = f"from {y[kept][0]:.4g} to {y[kept][-1]:.4g}"
-        return _svg(figure, prefix, f"Objective by round of {label}, {ends}")
+
+    ends = f"from {y[kept][0]:.4g} to {y[kept][-1]:.4g}"
+    return Plot((360, 210), "round", "objective", draw, f"Objective by round of {label}, {ends}")
 
 
-def histogram(data: Mapping[str, Sequence[Number]], *, prefix: str, name: str, x_name: str) -> str | None:
+def histogram(data: Mapping[str, Sequence[Number]], *, name: str, x_name: str) -> Plot | None:
     """Plot bars for ``edges`` (one more than bars) and ``counts``; ``None`` if these are invalid."""
     edges, counts = _vector(data.get("edges", ())), np.nan_to_num(_vector(data.get("counts", ())))
     width = np.diff(edges)
     if not counts.size or edges.size != counts.size + 1 or not np.isfinite(edges).all() or (width < 0).any():
         return None
-    with _drawing():
-        figure, axes = _panel(360, 210, x_name, "count")
+
+    def draw(axes: Axes) -> None:
         axes.set_xlim(*_padded(edges, 0.02))
         axes.set_ylim(0.0, max(1.0, float(counts.max())) * 1.06)
         outline: dict[str, Any] = {"edgecolor": PAPER[0], "linewidth": 0.8} if counts.size <= 60 else {}
-        width = np.where(width > 0, width, 1.0)
-        axes.bar(edges[:-1], counts, width=width, align="edge", color=SERIES[5][0], **outline)
-        return _svg(figure, prefix, f"{name}: {counts.sum():,.0f} values from {edges[0]:.4g} to {edges[-1]:.4g}")
+        widths = np.where(width > 0, width, 1.0)
+        axes.bar(edges[:-1], counts, width=widths, align="edge", color=SERIES[5][0], **outline)
+
+    description = f"{name}: {counts.sum():,.0f} values from {edges[0]:.4g} to {edges[-1]:.4g}"
+    return Plot((360, 210), x_name, "count", draw, description)
 
 
-def pixel_image(levels: Sequence[Sequence[Number]], *, description: str, width: int = 360) -> str | None:
-    """Draw an image with a square for each pixel.
+def pixel_image(levels: Sequence[Sequence[Number]], *, description: str) -> str | None:
+    """Return the ``<svg>`` element of an image with a square for each pixel; None when there is no pixel.
 
-    Parameters
-    ----------
-    levels
-        Rows of gray levels from 0 to 255; -1 marks a pixel, and -2 leaves it out.
-    description
-        Text for screen readers, also the tooltip.
-    width
-        Maximum width in CSS pixels.
-
-    Returns
-    -------
-    str or None
-        The ``<svg>`` element, ``None`` when there is no pixel.
+    `levels` are rows of gray levels from 0 to 255; -1 marks a pixel, and -2 leaves it out. It is drawn as large as fits
+    into 360 by 240 CSS pixels.
     """
     rows = [[_pixel_color(plottable(level)) for level in row] for row in levels]
     n_columns = max((len(row) for row in rows), default=0)
@@ -384,7 +338,7 @@ def pixel_image(levels: Sequence[Sequence[Number]], *, description: str, width: 
         for color, runs in sorted(by_color.items())
         if color
     )
-    return _element((n_columns, len(rows)), min(width / n_columns, 240 / len(rows)), description, body)
+    return _element((n_columns, len(rows)), min(360 / n_columns, 240 / len(rows)), description, body)
 
 
 def _pixel_color(level: float) -> str:
@@ -409,7 +363,7 @@ def interval_curves(
 ) -> Plot | None:
     """Plot curves with a band of ``std`` around the mean, and a thin bar from ``low`` to ``high`` at each point.
 
-    Curves are shifted sideways so that bars do not overlap.
+    Curves are shifted sideways so that bars do not overlap. None when no point is finite.
 
     Parameters
     ----------
@@ -423,11 +377,6 @@ def interval_curves(
         Whether the y axis includes zero, with a line there.
     cut_bars
         Whether bars are cut that are so long that they would flatten the curves.
-
-    Returns
-    -------
-    Plot or None
-        ``None`` when no point is finite.
     """
     series = [
         (curve.label or "?", points)
@@ -643,25 +592,11 @@ def critical_difference_diagram(
     critical_difference: float | None,
     prefix: str,
 ) -> str | None:
-    """Plot average ranks on a line, with bars that join methods that do not differ.
+    """Plot average ranks, ascending, on a line, with bars that join methods that do not differ.
 
-    Parameters
-    ----------
-    ranks
-        Average ranks, ascending.
-    labels
-        Names of the methods.
-    groups
-        First and last index in `ranks` of each group that a bar joins.
-    critical_difference
-        Length of the ruler above the line; None for no ruler.
-    prefix
-        Prefix of every id in the SVG, unique on the page.
-
-    Returns
-    -------
-    str or None
-        The ``<svg>`` element; ``None`` for fewer than two methods.
+    Each of `groups` is the first and last index in `ranks` that a bar joins. The critical difference is the length of
+    the ruler above the line; None for no ruler. Ids in the ``<svg>`` element begin with `prefix`, which is unique on
+    the page. Return None for fewer than two methods.
     """
     places, bars = _vector(ranks), list(groups)
     if places.size < 2 or not np.isfinite(places).all():

@@ -23,18 +23,10 @@ _COMPARISON = "comparison.html.j2"
 
 
 def render_report(summary: Mapping[str, Any]) -> str:
-    """Render the summary of a run as a self-contained HTML page.
+    """Render the summary of a run as a self-contained HTML page; the same summary gives the same text.
 
-    Parameters
-    ----------
-    summary
-        Parts of a :class:`Report`. Every part may be missing or ``None``; the page then says so or leaves the
-        section out. Numbers may be NaN or infinite. All text is escaped.
-
-    Returns
-    -------
-    str
-        The page. The same summary gives the same text.
+    Every part of a :class:`Report` may be missing or ``None``; the page then says so or leaves the section out. Numbers
+    may be NaN or infinite. All text is escaped.
 
     Raises
     ------
@@ -46,13 +38,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
 
 
 def render_comparison(summary: Mapping[str, Any]) -> str:
-    """Render a comparison of several runs as a self-contained HTML page; all text is escaped.
-
-    Parameters
-    ----------
-    summary
-        Result of :func:`daskfs.runs.comparison.compare`.
-    """
+    """Render the result of :func:`daskfs.runs.comparison.compare` as a self-contained HTML page, all text escaped."""
     view = comparison_page(values.plain(summary))
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
 

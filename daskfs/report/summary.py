@@ -19,6 +19,7 @@ from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.evaluation.rows import repeated_rows_warnings
 from daskfs.evaluation.tables import read_table
+from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
@@ -37,7 +38,7 @@ from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, 
 from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
-from daskfs.report.evaluation_summary import evaluate_stage, evaluation_cost, evaluation_summary, evaluation_warnings
+from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
 from daskfs.report.terminal import BEST
 from daskfs.report.trust import trust_warnings
@@ -110,21 +111,14 @@ def run_facts(
 ) -> dict[str, Any]:
     """Return the facts on a finished run for ``run.json``.
 
-    Parameters
-    ----------
-    store, plan, tiles
-        The run and its tiles.
-    times
-        Wall and busy seconds of the stages that ran in this call, by name, and their number of threads.
-    batches
-        Facts on each batch and on its run.
+    `times` are as for :func:`evaluation_cost`, `batches` the facts on each batch and on its run.
     """
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
     names, verdict, best = open_tiles(tiles.url).feature_names(), _verdict(store, plan), best_features(store, plan)
-    trust = trust_warnings(Context(store), best, names, verdict, filtered=_filter_stage(plan) is not None)
-    evaluated = evaluate_stage(plan)
+    trust = trust_warnings(Context(store), best, names, verdict, filtered=plan.stage_of(FILTER_STAGE) is not None)
+    evaluated = plan.stage_of(EVALUATE_STAGE)
     trust += [] if evaluated is None else repeated_rows_warnings(store, evaluated.parameters)
     return {
         "versions": versions(),
@@ -160,7 +154,7 @@ def run_facts(
 
 def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
     """Return the verdict of the evaluation, None without one."""
-    stage = evaluate_stage(plan)
+    stage = plan.stage_of(EVALUATE_STAGE)
     if stage is None:
         return None
     n_features = int(plan.facts["shape"]["n_features"])
@@ -532,12 +526,7 @@ def _method(method: Method, table: np.ndarray, names: list[str], level: float) -
         **tests,
         "columns": fields,
         "top": [
-            {
-                "rank": rank,
-                "feature": int(f),
-                "name": names[f],
-                "values": [float(v) for v in rows[:, f]],
-            }
+            {"rank": rank, "feature": int(f), "name": names[f], "values": [float(v) for v in rows[:, f]]}
             for rank, f in enumerate(ranked[:TOP], start=1)
         ],
     }
@@ -573,7 +562,7 @@ def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarr
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:
     """Return images of scores and selected features; None if features are not pixels."""
-    stage = next((stage for stage in plan.stages if stage.is_of(SCORE_IMAGES_STAGE)), None)
+    stage = plan.stage_of(SCORE_IMAGES_STAGE)
     if stage is None:
         return None
     shape, order, sizes = (stage.parameters[key] for key in ("image_shape", "image_order", "sizes"))
@@ -616,13 +605,9 @@ def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: i
     return {"labels": [m.label for m in methods], "top_k": top_k, "jaccard": jaccard}
 
 
-def _filter_stage(plan: Plan) -> Stage | None:
-    return next((stage for stage in plan.stages if stage.is_of(FILTER_STAGE)), None)
-
-
 def _filter_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning for each filtered ranking shorter than select.n_features."""
-    if (stage := _filter_stage(plan)) is None or (wanted := stage.parameters["redundancy"]["n_wanted"]) is None:
+    if (stage := plan.stage_of(FILTER_STAGE)) is None or (wanted := stage.parameters["redundancy"]["n_wanted"]) is None:
         return []
     found = []
     for method in methods_from(stage.parameters["methods"]):
@@ -644,7 +629,7 @@ def _redundancy(
     names: list[str],
 ) -> dict[str, Any] | None:
     """Return counts of kept and dropped features, and the first dropped ones; None without a redundancy filter."""
-    if (stage := _filter_stage(plan)) is None:
+    if (stage := plan.stage_of(FILTER_STAGE)) is None:
         return None
     wanted = stage.parameters["redundancy"]
     counts, rows = [], []

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import criteria
+from daskfs.errors import first_few
 from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.store.context import Context
 
@@ -34,20 +35,10 @@ def trust_warnings(
     *,
     filtered: bool,
 ) -> list[str]:
-    """Return warnings without final full stops, each with what to do.
+    """Return warnings about a run without final full stops, each with what to do.
 
-    Parameters
-    ----------
-    context
-        The run, with its labels.
-    best
-        The first features of each method, by its label.
-    names
-        Names of all features.
-    verdict
-        Verdict of the evaluation, None without one.
-    filtered
-        Whether redundant features are dropped already.
+    `best` are the first features of each method by its label, `names` those of all features, and `verdict` is that of
+    the evaluation, None without one. Copies are fine where redundant features are `filtered` already.
     """
     found = _beaten(verdict)
     used = np.unique(np.concatenate([np.empty(0, np.int64), *map(np.asarray, best.values())]).astype(np.int64))
@@ -119,9 +110,8 @@ def repeated_names_warnings(names: Sequence[str]) -> list[str]:
     repeated = [f"'{name}'" for name, count in Counter(names).items() if count > 1]
     if not repeated:
         return []
-    more = "" if len(repeated) <= FEW else f" and {len(repeated) - FEW} more"
     return [
-        f"several features are named {', '.join(repeated[:FEW])}{more}: tables tell them apart by number (column "
+        f"several features are named {first_few(repeated, FEW)}: tables tell them apart by number (column "
         "feature); give each a name of its own"
     ]
 
@@ -147,8 +137,7 @@ def _few_rows(labels: LabelCounts | None) -> list[str]:
     few = [f"'{name}' {count}" for name, count in counts if 0 < count < FEW]
     if not few:
         return []
-    more = "" if len(few) <= FEW else f" and {len(few) - FEW} more"
     return [
-        f"labeled rows are few of some classes ({', '.join(few[:FEW])}{more}): their part of a score by classes is "
+        f"labeled rows are few of some classes ({first_few(few, FEW)}): their part of a score by classes is "
         "uncertain; label more, or merge classes"
     ]

@@ -238,7 +238,7 @@ def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[s
             *([("More than chance", format_count(method.n_significant))] if method.pvalues else []),
         ],
         "figure": svg_of(scores_plot(method, n_features), f"score{index}"),
-        "pvalues": histogram(method.pvalues, prefix=f"pvalue{index}", name=f"p-values of {label}", x_name="p-value"),
+        "pvalues": svg_of(histogram(method.pvalues, name=f"p-values of {label}", x_name="p-value"), f"pvalue{index}"),
         "along": svg_of(along_plot(method, axis), f"along{index}"),
         "trade_off": None if method.trade_off is None else trade_off_view(method.trade_off),
         "solution": None if method.solution is None else solution_view(method.solution, index, label),
@@ -378,7 +378,7 @@ def _graph(graph: Graph, index: int, data: Data | None) -> dict[str, Any]:
         ("Node degrees", "degree", "degree", graph.degree_histogram),
     )
     figures = [
-        (caption, histogram(bins, prefix=f"{prefix}{index}", name=f"{caption} of {name}", x_name=x_name))
+        (caption, svg_of(histogram(bins, name=f"{caption} of {name}", x_name=x_name), f"{prefix}{index}"))
         for caption, prefix, x_name, bins in drawn
     ]
     return {

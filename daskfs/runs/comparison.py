@@ -20,6 +20,7 @@ from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
 from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, write_table
+from daskfs.execution.progress import Silent
 from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
@@ -408,7 +409,7 @@ def compare_runs(
     check_names(names, "run", LABEL_BYTES, "it stands for a data set")
     found = [open_evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
     store = Store(as_output_path(output))
-    with lock_directory(store, layout.STUDY_JSON, "daskfs comparison", "--output"):
+    with lock_directory(store, layout.STUDY_JSON, "daskfs comparison", "--output", Silent().message):
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         summary = compare(found, store, wanted)
         facts = {**study_facts("done"), **summary}

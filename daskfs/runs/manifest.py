@@ -62,17 +62,13 @@ class FileLock:
 Lock = FileLock | Lease
 
 
-def _tell_nobody(message: str) -> None:
-    del message
-
-
 @contextmanager
 def lock_directory(
     store: Store,
     marker: str,
     what: str,
     key: str,
-    tell: Callable[[str], None] = _tell_nobody,
+    tell: Callable[[str], None],
     wait_seconds: float = 0.0,
 ) -> Iterator[Lock]:
     """Lock a directory, or the prefix of a URL, for this process.

@@ -46,20 +46,8 @@ def plan_run(
 ) -> Plan:
     """Plan all stages of a run after the tiles.
 
-    Parameters
-    ----------
-    job
-        The job.
-    tiles
-        Plan of the tiles, with the shape of the data.
-    task
-        Task of the labels; None without labels or if not known yet.
-    workers
-        Workers that will run the units.
-    names
-        Feature names; None if not known yet.
-    batches
-        Number, name and methods of each batch, whose runs come before this one; empty if not known yet.
+    The task is None without labels or if not known yet, and so are the feature names. `batches` are number, name and
+    methods of each batch, whose runs come before this one; empty if not known yet.
 
     Raises
     ------
@@ -121,16 +109,7 @@ def planner_for_memory(
 ) -> Callable[[int], Sequence[Stage]]:
     """Return a function from a worker's memory limit to the stages of the run, those of its tiles first.
 
-    Parameters
-    ----------
-    job, task, names
-        As for :func:`plan_run`.
-    tiles
-        Current plan of the tiles.
-    workers
-        The workers, whose memory is another.
-    is_cut
-        Whether some tiles exist, and keep their shape.
+    Arguments are those of :func:`plan_run`, for the present limit. If `is_cut`, some tiles exist and keep their shape.
     """
 
     def planned_at(memory_limit: int) -> Sequence[Stage]:

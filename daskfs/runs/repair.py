@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from daskfs.errors import DamagedError, DaskfsError
+from daskfs.errors import DamagedError, DaskfsError, first_few
 from daskfs.execution.submission import pending_units, recorded_units
 from daskfs.runs.manifest import Lock
 from daskfs.stages.stage import Stage
@@ -65,8 +65,7 @@ def rerun_on_damage(work: Callable[[], Result], store: Store, lock: Lock, tell: 
 
 def damage_warning(paths: Sequence[str]) -> str:
     """Return the warning about damaged or missing files."""
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{paths[0]}{more}: damaged or missing, and made again"
+    return f"{first_few(paths, 1)}: damaged or missing, and made again"
 
 
 def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> None:
@@ -88,8 +87,8 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
             if was_there or not (one.needed_until or one.loop):
                 lost.append(str(path))
     if lost:
-        more = f" and {len(lost) - 1} more are" if len(lost) > 1 else " is"
-        tell(f"{lost[0]}{more} damaged or missing: made again.", damage_warning(lost))
+        verb = "are" if len(lost) > 1 else "is"
+        tell(f"{first_few(lost, 1)} {verb} damaged or missing: made again.", damage_warning(lost))
 
 
 def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> bool:

@@ -107,13 +107,13 @@ def planned_run(job: Job) -> PlannedRun:
     workers = granted_workers(settings, None)
     store = Store(as_path(job.output.path))
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
-    manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
-    mine = manifest is not None and manifest["job"] == job.identity()
+    manifest = {} if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
+    is_begun = manifest.get("job") == job.identity()
+    is_cut = is_begun and bool(manifest.get("tiles"))
     tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", workers)
-    is_cut = mine and manifest is not None and bool(manifest.get("tiles"))
-    if is_cut and manifest is not None:
+    if is_cut:
         tiles = TilePlan.from_json(manifest["tiles"])
-    stored = store.read_json(layout.PLAN_JSON) if mine else None
+    stored = store.read_json(layout.PLAN_JSON) if is_begun else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     names = None if stored else listed_names(job, tiles)
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, workers, names)

@@ -107,6 +107,10 @@ class Plan:
         """Return a stage by name."""
         return next(stage for stage in self.stages if stage.name == name)
 
+    def stage_of(self, kind: StageKind) -> Stage | None:
+        """Return the first stage of a kind, None if there is none."""
+        return next((stage for stage in self.stages if stage.is_of(kind)), None)
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON-able values; :meth:`from_json` is its inverse."""
         return asdict(self)

@@ -414,53 +414,36 @@ def is_inconclusive(where: StoragePath | None, error: OSError) -> bool:
 def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> dict[str, int]:
     """Return the sizes of existing files or objects below a root, by name.
 
-    Parameters
-    ----------
-    root
-        Folder that the names are relative to.
-    names
-        The names.
-    whole
-        Whether they are all or most of the names in their folders: folders of an object store are then listed, one
-        request for a thousand objects.
+    Many files of a folder take one scan of it. If `names` are all or most of those in their folders (`whole`), folders
+    of an object store are listed, too: one request for a thousand objects.
     """
-    if not isinstance(root, ObjectPath):
-        return _sizes_on_disk(root, names)
     folders: dict[str, list[str]] = {}
     for name in names:
         # chunks of one array are in nested folders: "X/c/3/1"
-        folders.setdefault(name.partition("/c/")[0] if "/c/" in name else name.rpartition("/")[0], []).append(name)
-    listed = {folder for folder, some in folders.items() if whole and folder and len(some) > FEW}
-    single = [name for folder, some in folders.items() if folder not in listed for name in some]
+        is_chunk = isinstance(root, ObjectPath) and "/c/" in name
+        folders.setdefault(name.partition("/c/")[0] if is_chunk else name.rpartition("/")[0], []).append(name)
+    is_listed = {
+        folder: len(some) > FEW and (isinstance(root, Path) or (whole and folder != ""))
+        for folder, some in folders.items()
+    }
+    single = [name for folder, some in folders.items() if not is_listed[folder] for name in some]
+    asked = {name for folder, some in folders.items() if is_listed[folder] for name in some}
     found: dict[str, int] = {}
-
-    def below(folder: str) -> list[tuple[str, int]]:
-        return [(str(path.relative_to(root)), status.st_size) for path, status in (root / folder).objects()]
-
-    for known in map_concurrent(root, below, listed):
-        found.update(known)
-    with_retries = zip(single, map_concurrent(root, lambda name: _size(root, name), single), strict=True)
+    for known in map_concurrent(root, partial(_sizes_in, root), filter(is_listed.get, folders)):
+        found.update({name: size for name, size in known if name in asked})
+    with_retries = zip(single, map_concurrent(root, partial(_size, root), single), strict=True)
     found.update({name: size for name, size in with_retries if size is not None})
     return found
 
 
-def _sizes_on_disk(root: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return sizes as :func:`sizes` does; many files of a folder take one scan of it."""
-    folders: dict[str, list[str]] = {}
-    for name in names:
-        folder, _, own = name.rpartition("/")
-        folders.setdefault(folder, []).append(own)
-    found: dict[str, int] = {}
-    for folder, some in folders.items():
+def _sizes_in(root: StoragePath, folder: str) -> list[tuple[str, int]]:
+    """List the names and sizes of the files in a folder, or of all objects below it."""
+    if isinstance(root, ObjectPath):
+        return [(str(path.relative_to(root)), status.st_size) for path, status in (root / folder).objects()]
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError), os.scandir(root / folder) as entries:
         prefix = f"{folder}/" if folder else ""
-        known: dict[str, int] = {}
-        if len(some) <= FEW:
-            known = {own: size for own in some if (size := _size(root, prefix + own)) is not None}
-        else:
-            with suppress(FileNotFoundError, NotADirectoryError, ValueError), os.scandir(root / folder) as entries:
-                known = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-        found.update({prefix + own: known[own] for own in some if own in known})
-    return found
+        return [(prefix + entry.name, entry.stat().st_size) for entry in entries if entry.is_file()]
+    return []
 
 
 def _size(root: StoragePath, name: str) -> int | None:

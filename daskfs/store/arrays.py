@@ -164,31 +164,27 @@ class ChunkedArray:
             math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
         )
 
-    def _touched(self, selection: Any) -> list[StoragePath]:
-        selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
-        ranges = []
-        for axis, size in enumerate(self.shape):
-            index = selection[axis] if axis < len(selection) else slice(None)
-            start, stop, _ = (index if isinstance(index, slice) else slice(index, index + 1)).indices(size)
-            ranges.append(
-                range(start // self.chunks[axis], -(-stop // self.chunks[axis])) if stop > start else range(0)
-            )
+    def _positions(self, regions: list[range]) -> list[tuple[int, ...]]:
+        """Return the positions of the chunks that some range of each axis touches."""
+        numbers = [
+            range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
+            for r, c in zip(regions, self.chunks, strict=True)
+        ]
+        return list(itertools.product(*numbers))
+
+    def _touched(self, regions: tuple[list[range], tuple[Any, ...]] | None) -> list[StoragePath]:
         encode = self._array.metadata.encode_chunk_key
-        return [self._root / encode(position) for position in itertools.product(*ranges)]
+        return [] if regions is None else [self._root / encode(position) for position in self._positions(regions[0])]
 
     def __getitem__(self, selection: Any) -> np.ndarray:
-        touched = self._touched(selection)
-        count = getattr(_counts, "current", None)
-        if count is not None:
-            count.read += len(touched) * self._chunk_bytes
-        regions = self._regions(selection) if self._is_plain else None
+        regions = self._regions(selection)
+        touched = self._touched(regions)
+        count_bytes(read=len(touched) * self._chunk_bytes)
         try:
-            if regions is not None:
+            if self._is_plain and regions is not None:
                 return self._read(regions[0])[regions[1]]
-            if (
-                not self._foreign
-                and (absent := next((path for path in touched if not path.is_file()), None)) is not None
-            ):
+            absent = None if self._foreign else next((path for path in touched if not path.is_file()), None)
+            if absent is not None:
                 raise self._missing(absent)
             with errors_of(self._root):
                 return np.asarray(self._array[selection])
@@ -207,23 +203,23 @@ class ChunkedArray:
     def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]] | None:
         """Return the range of each axis that integers and slices select from, and the selection within these.
 
-        None for other selections, and for slices with a negative step.
+        None for slices with a negative step.
         """
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         regions: list[range] = []
         rest: list[Any] = []
         for axis, size in enumerate(self.shape):
             index = selection[axis] if axis < len(selection) else slice(None)
-            if isinstance(index, slice) and (index.step is None or index.step > 0):
+            if not isinstance(index, slice):
+                number = range(size)[index]
+                regions.append(range(number, number + 1))
+                rest.append(0)
+            elif index.step is not None and index.step < 0:
+                return None
+            else:
                 chosen = range(size)[index]
                 regions.append(range(chosen.start, chosen[-1] + 1 if len(chosen) else chosen.start))
                 rest.append(slice(None, None, chosen.step))
-            elif isinstance(index, int | np.integer):
-                number = range(size)[int(index)]
-                regions.append(range(number, number + 1))
-                rest.append(0)
-            else:
-                return None
         return regions, tuple(rest)
 
     def _read(self, regions: list[range]) -> np.ndarray:
@@ -231,12 +227,8 @@ class ChunkedArray:
 
         At least half of a single chunk is returned as a view.
         """
-        numbers = [
-            range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
-            for r, c in zip(regions, self.chunks, strict=True)
-        ]
         whole: np.ndarray | None = None
-        positions = list(itertools.product(*numbers))
+        positions = self._positions(regions)
         found = map_concurrent(self._root, self._encoded, positions, self._chunk_bytes)
         for position in positions:
             origin = [i * c for i, c in zip(position, self.chunks, strict=True)]
@@ -316,10 +308,8 @@ class ChunkedArray:
         self._watch.begin_write()
         with explain_write_errors(self._root), errors_of(self._root):
             self._array[selection] = value
-        touched = self._touched(selection)
-        count = getattr(_counts, "current", None)
-        if count is not None:
-            count.written += len(touched) * self._chunk_bytes
+        touched = self._touched(self._regions(selection))
+        count_bytes(written=len(touched) * self._chunk_bytes)
         noted = self._array.store.noted
         self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in touched})
 
@@ -402,17 +392,7 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
 def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     """Open one of our Zarr arrays, in which every chunk is written, even if all its values are zero.
 
-    Parameters
-    ----------
-    root
-        Path or URL of the array.
-    document
-        Its ``zarr.json``, if known.
-
-    Raises
-    ------
-    StoreError
-        If there is no readable array.
+    `document` is its ``zarr.json``, if known. Raise :class:`StoreError` if there is no readable array.
     """
     import zarr
     from zarr.errors import MetadataValidationError

@@ -87,7 +87,9 @@ class Lease:
 
     # ----------------------------------------------------------------------------------------------------- acquiring
     def take(self, tell: Callable[[str], None], wait_seconds: float) -> None:
-        """Acquire the lock; `tell` is called once if that takes a while.
+        """Acquire the lock; `tell` is called once before a wait.
+
+        To see whether another process that holds it lives takes up to 4/3 of its lease.
 
         Raises
         ------
@@ -188,19 +190,7 @@ class Lease:
 
 @contextmanager
 def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None], wait_seconds: float = 0.0) -> Iterator[Lease]:
-    """Hold a lock.
-
-    Parameters
-    ----------
-    path
-        Path of the lock object.
-    key
-        Setting that names the locked directory, for messages.
-    tell
-        Called once before waiting for a lock of another process.
-    wait_seconds
-        How long to wait for a live process; to see whether it lives takes up to 4/3 of its lease.
-    """
+    """Hold the lock at a path, acquired as by :meth:`Lease.take`; messages name the setting `key` of the directory."""
     lease = Lease(path, key)
     lease.take(tell, wait_seconds)
     try:

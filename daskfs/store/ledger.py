@@ -325,9 +325,10 @@ class Ledger:
         view, folder = self._views[stage], self.where(stage)
         own = {unit: held for unit, held in view.alone.items() if epoch_of(held.file) == self.epoch}
         lines = dict(sorted({**lost, **{unit: held.line for unit, held in own.items()}}.items()))
+        text = b"".join(line + b"\n" for line in lines.values())
         self.check()
         with explain_write_errors(folder):
-            file = next(file for file in self._next_files(stage) if put_first(folder / file, _joined(lines)))
+            file = next(file for file in self._next_files(stage) if put_first(folder / file, text))
         for _ in map_concurrent(self._root, lambda held: (folder / held.file).unlink(missing_ok=True), own.values()):
             pass
         view.merge(file, lines)
@@ -451,7 +452,7 @@ class Ledger:
         table, index = self._root / _table(sealed), self._root / layout.SEALS.format(self.epoch)
         with explain_write_errors(table):
             put(table, found.to_bytes(), synced=False)
-            put(index, json.dumps([one.to_json() for one in self._sealed]).encode(), synced=False)
+            put(index, json.dumps(self._sealed).encode(), synced=False)
 
     def enter(self, inputs: str | None) -> bool:
         """Compare reads of this thread with the outputs of the stages before a unit of these inputs.
@@ -512,7 +513,7 @@ class Ledger:
         epoch = self.epoch or self._read_head().get("epoch")
         try:
             raw = json.loads((self._root / layout.SEALS.format(epoch)).read_bytes())
-            return [Sealed.from_json(one) for one in raw]
+            return [Sealed(*map(str, one)) for one in raw]
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
             return []
 
@@ -540,10 +541,6 @@ class _Stated(NamedTuple):
     size: int
     checksum: int
     is_object: bool
-
-
-def _joined(lines: Mapping[int, bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines.values())
 
 
 def _table(sealed: Sealed) -> str:

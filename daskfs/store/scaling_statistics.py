@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,50 +36,43 @@ TOTALS = (1e-60, 1e60)
 """Total variances of rows whose principal components are found."""
 
 
-class Rows(Protocol):
-    """Interface of tiles for scalings; see :class:`daskfs.store.tiles.Tiles`."""
+class TileStatistics:
+    """Statistics of columns and rows in a tile store, and the store of the run that reads it: base of tiles."""
 
     store: Store
     run: Store
     info: Any
+    shape: Any
 
-    @property
-    def shape(self) -> Any:
-        """Shape of the tiles."""
-        ...
-
-    @property
+    @cached_property
     def matrix(self) -> np.ndarray | sp.csr_matrix | None:
         """X if it is in memory, shape (n_samples, n_features), else None."""
-        ...
+        return None
 
     def column_moments(self) -> dict[str, np.ndarray]:
         """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
-        ...
+        table = self.store.open(layout.COLUMNS)[...]
+        return dict(zip(layout.COLUMN_ROWS, table, strict=True))
 
     def row_norms(self, rows: slice) -> np.ndarray:
         """Return the Euclidean norms of some rows, shape (n_rows,), float64."""
-        ...
+        return self.store.open(layout.ROW_NORMS)[rows]
 
     def row_sums(self, rows: slice) -> np.ndarray:
         """Return the sums of some rows, shape (n_rows,), float64."""
-        ...
+        return self.store.open(layout.ROW_SUMS)[rows]
 
     def feature_names(self) -> list[str]:
-        """Return the feature names."""
-        ...
+        """Return the feature names; ``x0, x1, ...`` if the source has none."""
+        read = self.store.need_json if self.info.facts.get("named") else self.store.read_json
+        names: list[str] | None = read(layout.FEATURE_NAMES, list)
+        return names if names is not None else [f"x{i}" for i in range(self.shape.n_features)]
 
 
 class Scales:
-    """Statistics of tiles for scalings.
+    """Statistics of tiles for scalings."""
 
-    Parameters
-    ----------
-    tiles
-        X, with the store of the run that reads it.
-    """
-
-    def __init__(self, tiles: Rows) -> None:
+    def __init__(self, tiles: TileStatistics) -> None:
         self._tiles = tiles
         self._checked: set[Scaling] = set()
 

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,8 +88,7 @@ def merge_entries(entries: Iterable[np.ndarray]) -> np.ndarray:
     return together[is_last]
 
 
-@dataclass(frozen=True)
-class Sealed:
+class Sealed(NamedTuple):
     """Seal of a stage, or of one round of it, without its entries."""
 
     inputs: str
@@ -99,14 +98,4 @@ class Sealed:
     @property
     def after(self) -> str:
         """Inputs of the next stage or round."""
-        return hashlib.sha256(json.dumps([self.inputs, self.label, self.digest]).encode()).hexdigest()[:DIGITS]
-
-    def to_json(self) -> list[str]:
-        """Return the fields as a list of JSON values."""
-        return [self.inputs, self.label, self.digest]
-
-    @classmethod
-    def from_json(cls, raw: Any) -> Sealed:
-        """Rebuild from JSON."""
-        inputs, label, digest = map(str, raw)
-        return cls(inputs, label, digest)
+        return hashlib.sha256(json.dumps(self).encode()).hexdigest()[:DIGITS]

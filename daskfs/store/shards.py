@@ -36,15 +36,7 @@ FIELDS = {"segment": "<i4", "column": "u1", "shard": "<i4", "n_rows": "<i4", "si
 
 
 class ShardWriter:
-    """Writer of the shards of one unit, and of their index.
-
-    Parameters
-    ----------
-    store
-        Run store.
-    name
-        Name that shards and index begin with.
-    """
+    """Writer of the shards of one unit, and of their index; their names begin with `name`."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store, self._name = store, name

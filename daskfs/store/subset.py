@@ -52,12 +52,7 @@ def columns_from_text(text: str, n_features: int) -> np.ndarray:
 def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
     """Return the spec of a part of a tile store, with its labels and per-sample columns.
 
-    Parameters
-    ----------
-    tiles, url
-        The store.
-    part
-        `columns`, or `only_batch`, whose rows no longer have a batch.
+    The `part` is `columns`, or `only_batch`, whose rows no longer have a batch.
     """
     root = as_path(url)
     present: dict[str, Any] = {

@@ -30,7 +30,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, open_foreign
-from daskfs.store.scaling_statistics import Scales
+from daskfs.store.scaling_statistics import Scales, TileStatistics
 from daskfs.store.store import Store
 
 PANEL_WIDTH = 64
@@ -127,7 +127,7 @@ class TileInfo:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Tiles:
+class Tiles(TileStatistics):
     """X with its column moments, row norms and labels.
 
     Parameters
@@ -157,7 +157,7 @@ class Tiles:
         self._x: Array | None = None
 
     @cached_property
-    def _matrix(self) -> np.ndarray | sp.csr_matrix | None:
+    def matrix(self) -> np.ndarray | sp.csr_matrix | None:
         """X if it is in memory, filled at first use; with NaN in unfilled tiles."""
         if self._given is None or not self._is_incomplete:
             return self._given
@@ -166,7 +166,7 @@ class Tiles:
 
     @cached_property
     def _columns_of_matrix(self) -> sp.csc_matrix | None:
-        return self._matrix.tocsc() if is_sparse(self._matrix) else None
+        return self.matrix.tocsc() if is_sparse(self.matrix) else None
 
     @cached_property
     def _fill(self) -> np.ndarray | None:
@@ -202,7 +202,7 @@ class Tiles:
         tiles = copy.copy(self)
         tiles._fill = None
         if self._is_incomplete and self._given is not None:
-            tiles._matrix = self._given
+            tiles.matrix = self._given
             tiles.__dict__.pop("_columns_of_matrix", None)
         return tiles
 
@@ -220,11 +220,6 @@ class Tiles:
             notes[self.n_missing() == self.shape.n_samples] = "no value known"
         return notes
 
-    @property
-    def matrix(self) -> np.ndarray | sp.csr_matrix | None:
-        """X if it is in memory, else None."""
-        return self._matrix
-
     def read_by(self, run: Store) -> Tiles:
         """Return the same tiles for a run, whose store holds the statistics of rescaled values."""
         tiles = copy.copy(self)
@@ -233,11 +228,6 @@ class Tiles:
         return tiles
 
     # ---------------------------------------------------------------- statistics
-    def column_moments(self) -> dict[str, np.ndarray]:
-        """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
-        table = self.store.open(layout.COLUMNS)[...]
-        return dict(zip(layout.COLUMN_ROWS, table, strict=True))
-
     def constant_columns(self) -> np.ndarray:
         """Return True where all values of a column are the same, shape (n_features,), bool."""
         moments = self.column_moments()
@@ -250,25 +240,11 @@ class Tiles:
         """
         return np.asarray(self.store.open(layout.FIRST_EQUAL)[...])
 
-    def row_norms(self, rows: slice) -> np.ndarray:
-        """Return the Euclidean norms of some rows, shape (n_rows,), float64."""
-        return self.store.open(layout.ROW_NORMS)[rows]
-
-    def row_sums(self, rows: slice) -> np.ndarray:
-        """Return the sums of some rows, shape (n_rows,), float64."""
-        return self.store.open(layout.ROW_SUMS)[rows]
-
     def labels(self, rows: slice = slice(None)) -> Labels | None:
         """Return the labels of some rows, None if the data have none."""
         if self.info.task is None:
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS)[rows], self.info.classes)
-
-    def feature_names(self) -> list[str]:
-        """Return the feature names; ``x0, x1, ...`` if the source has none."""
-        read = self.store.need_json if self.info.facts.get("named") else self.store.read_json
-        names: list[str] | None = read(layout.FEATURE_NAMES, list)
-        return names if names is not None else [f"x{i}" for i in range(self.shape.n_features)]
 
     # ------------------------------------------------------------------- reading
     def sample(self, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
@@ -277,8 +253,8 @@ class Tiles:
         They are float64 when scaled, else as stored.
         """
         numbers = sample_rows(self.shape)
-        if self._matrix is not None:
-            return self.rescaled(self._matrix[numbers], scaling)
+        if self.matrix is not None:
+            return self.rescaled(self.matrix[numbers], scaling)
         bands = [i for i in range(self.shape.n_bands) if _sampled(numbers, self.shape.band(i)).size]
         parts = [self.sampled_band(i) for i in bands]
         if not self.shape.is_sparse:
@@ -317,13 +293,13 @@ class Tiles:
         numbers = sample_rows(self.shape)
         rows = numbers[spread_rows(numbers.size, min(count, numbers.size))]
         parts = []
-        for i in range(self.shape.n_bands) if self._matrix is None else ():
+        for i in range(self.shape.n_bands) if self.matrix is None else ():
             own, wanted = _sampled(numbers, self.shape.band(i)), _sampled(rows, self.shape.band(i))
             if wanted.size:
                 block = self.sampled_band(i)[np.searchsorted(own, wanted)]
                 parts.append(self._columns_of(block, columns, scaling))
-        if self._matrix is not None:
-            parts.append(self._columns_of(self._matrix[rows], columns, scaling))
+        if self.matrix is not None:
+            parts.append(self._columns_of(self.matrix[rows], columns, scaling))
         return rows, np.concatenate(parts)
 
     def _columns_of(
@@ -418,10 +394,10 @@ class Tiles:
             if inside.start >= inside.stop:
                 continue
             cuts = _cuts(inside, height)
-            if self._matrix is not None:
+            if self.matrix is not None:
                 for low, high in itertools.pairwise(cuts):
                     own = None if chosen is None else chosen[low - rows.start : high - rows.start]
-                    part = self._matrix[low:high]
+                    part = self.matrix[low:high]
                     yield low, high, part if own is None or own.all() else part[own]
                 continue
             own = None if chosen is None else chosen[inside.start - rows.start : inside.stop - rows.start]
@@ -509,8 +485,8 @@ class Tiles:
 
     def _gathered(self, columns: np.ndarray, rows: slice, band: slice) -> Iterator[tuple[slice, np.ndarray]]:
         steps = [slice(start, stop) for start, stop in itertools.pairwise(_cuts(rows, GATHERED))]
-        if self._matrix is not None:
-            X = self._matrix if self._columns_of_matrix is None else self._columns_of_matrix[:, columns].tocsr()
+        if self.matrix is not None:
+            X = self.matrix if self._columns_of_matrix is None else self._columns_of_matrix[:, columns].tocsr()
             for step in steps:
                 yield step, X[step].toarray() if is_sparse(X) else X[step][:, columns]
         elif self.shape.is_sparse:
@@ -528,8 +504,8 @@ class Tiles:
                 yield step, block[step.start - rows.start : step.stop - rows.start]
 
     def _dense_rows(self, rows: slice, chosen: np.ndarray | None = None) -> np.ndarray:
-        if self._matrix is not None:
-            return np.ascontiguousarray(self._matrix[rows])
+        if self.matrix is not None:
+            return np.ascontiguousarray(self.matrix[rows])
         n_rows = rows.stop - rows.start if chosen is None else int(np.count_nonzero(chosen))
         block = np.empty((n_rows, self.shape.n_features), self.shape.dtype)
         # one tile at a time: Zarr would decode ten concurrently, and each needs memory
@@ -546,8 +522,8 @@ class Tiles:
         return block if self._fill is None else fill_missing(block, self._fill[columns])
 
     def _dense(self) -> Array:
-        if self._matrix is not None:
-            return self._matrix
+        if self.matrix is not None:
+            return self.matrix
         if self._x is None:
             if self.info.x_path is None:
                 self._x = self.store.open(layout.X)
@@ -565,8 +541,8 @@ class Tiles:
         return self._sparse_band(band.start // self.shape.tile_rows, start, stop)
 
     def _sparse_rows(self, rows: slice) -> Iterator[sp.csr_matrix]:
-        if self._matrix is not None:
-            yield self._matrix[rows]
+        if self.matrix is not None:
+            yield self.matrix[rows]
             return
         first, last = rows.start // self.shape.tile_rows, -(-rows.stop // self.shape.tile_rows)
         for index in range(first, last):

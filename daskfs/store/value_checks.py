@@ -69,14 +69,14 @@ def check_finite(
         return
     check_digits(block, first_row, lambda column: _called(column, names), origin)
     rows = f"rows {first_row}:{first_row + block.shape[0]}"
-    is_bad = np.isinf if may_miss else _is_not_finite
-    if not is_bad(values).any():
+    is_bad = np.isinf(values) if may_miss else ~np.isfinite(values)
+    if not is_bad.any():
         msg = (
             f"{origin} has values up to {largest:.3g} in {rows}; above {MAX_MAGNITUDE:g} squares overflow. Rescale the "
             "data."
         )
         raise InputError(msg)
-    at_row, at_column, bad = _places(block, is_bad(values))
+    at_row, at_column, bad = _places(block, is_bad)
     columns, counts = np.unique(at_column, return_counts=True)
     here = at_column == columns[0]
     row = int(at_row[here].min())
@@ -98,12 +98,7 @@ def check_finite(
 def check_digits(block: Block, first_row: int, called: Callable[[int], str], origin: str) -> None:
     """Raise :class:`InputError` for integers that float64 does not hold, or that lost digits when they were read.
 
-    Parameters
-    ----------
-    block, first_row, origin
-        As for :func:`check_finite`.
-    called
-        Returns what a column is called in the message.
+    Arguments are those of :func:`check_finite`; `called` returns what a column is called in the message.
     """
     if (is_lost := loses_digits(block.data if is_sparse(block) else block)).any():
         at_row, at_column, _ = _places(block, is_lost)
@@ -141,10 +136,6 @@ def check_spread(
             f"below {1 / MAX_MAGNITUDE:g} squares underflow. Rescale the data, or leave the column out."
         )
         raise InputError(msg)
-
-
-def _is_not_finite(values: np.ndarray) -> np.ndarray:
-    return ~np.isfinite(values)
 
 
 def _called(column: int, names: tuple[str, ...] | list[str] | None) -> str:

@@ -163,7 +163,7 @@ def drive(address: str, folder: str, n_units: int, seconds: float, pipe: Connect
     log, seen, n_done = Log(store.path(layout.EVENTS)), list[float](), 0
     told, started_at = sorted({int(share * n_units) for share in AFTER.values()}), time.time()
 
-    with lock_directory(store, layout.RUN_JSON, "benchmark", "--folder") as lock, connect(settings) as client:
+    with lock_directory(store, layout.RUN_JSON, "benchmark", "--folder", print) as lock, connect(settings) as client:
 
         def report(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
             nonlocal n_done

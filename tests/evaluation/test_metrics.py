@@ -12,7 +12,6 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskfs.evaluation.metrics import (
-    all_on_top,
     classes_of,
     cluster_classes,
     cut_value,
@@ -121,14 +120,6 @@ class TestKnownFeatures:
         assert hit_rate(order, [0, 4, 3], 2) == 2 / 3
         assert hit_rate(order, [4, 4], 1) == 1.0
         assert np.isnan(hit_rate(order, [], 3))
-
-    def test_all_on_top(self) -> None:
-        order = np.array([4, 0, 3, 1, 2])
-        assert all_on_top(order, [3, 0, 4])
-        assert all_on_top(order, np.array([4]))
-        assert not all_on_top(order, [0])
-        assert not all_on_top(order, [4, 3])
-        assert not all_on_top(order, [])
 
 
 class TestCutValue:

@@ -14,7 +14,6 @@ import zarr
 
 from daskfs.errors import InputError
 from daskfs.export import append_anndata as into_module
-from daskfs.export.atomic_publish import copy_file
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of
 from tests.export.runs import METHODS, Ranked, finished
@@ -164,11 +163,12 @@ def test_a_file_that_changes_meanwhile_stays_as_it_is(
     changed = content[:-1] + bytes([content[-1] ^ 1])
 
     def copy_before_a_change(source: Path, target: Path) -> None:
-        copy_file(source, target)
+        copy(source, target)
         source.write_bytes(changed)
         restore_times(source, status)
 
-    monkeypatch.setattr(into_module, "copy_file", copy_before_a_change)
+    copy = shutil.copy
+    monkeypatch.setattr(shutil, "copy", copy_before_a_change)
     refused(call("export", dense.run, "--into", path), 3, "file.h5ad changed while the ranking was added", "try again")
     assert path.read_bytes() == changed
 

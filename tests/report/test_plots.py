@@ -66,26 +66,26 @@ def test_score_curve_degenerate_ranges(scores: list[float], *, log_rank: bool) -
 
 
 def test_objective_curve_begins_where_the_one_before_ends() -> None:
-    svg = objective_curve([9.0, 5.0, 4.0], [3.5, 3.0], prefix="p", label="m")
+    svg = svg_of(objective_curve([9.0, 5.0, 4.0], [3.5, 3.0], label="m"), "p")
     assert svg is not None
     assert "Objective by round of m, from 9 to 3" in svg
     assert svg.count("stroke-dasharray") >= 1
     assert {"round", "objective"} <= set(labels(svg))
-    alone = objective_curve([], [3.5, 3.0], prefix="p", label="m")
+    alone = svg_of(objective_curve([], [3.5, 3.0], label="m"), "p")
     assert alone is not None
     assert "stroke-dasharray" not in alone
 
 
 @pytest.mark.parametrize("values", [[1.0], [5.0, 5.0], [1e-300, 2e-300], [math.nan, 2.0, 1.0], [1e99, -1e99]])
 def test_objective_curve_degenerate_ranges(values: list[float]) -> None:
-    assert labels(objective_curve([], values, prefix="p", label="m"))
-    assert labels(objective_curve(values, [None], prefix="p", label="m"))
+    assert labels(svg_of(objective_curve([], values, label="m"), "p"))
+    assert labels(svg_of(objective_curve(values, [None], label="m"), "p"))
 
 
 def test_objective_curve_without_finite_points() -> None:
     for values in ([], [math.nan], None, [None]):
         found = Solution.read({"free_objective": values, "objective": values}, "the summary")
-        assert objective_curve(found.free_objective, found.objective, prefix="p", label="m") is None
+        assert objective_curve(found.free_objective, found.objective, label="m") is None
     with pytest.raises(StoreError, match=r"objective: Input should be a valid list"):
         Solution.read({"objective": "text"}, "the summary")
 
@@ -99,7 +99,7 @@ def test_score_curve_without_finite_points() -> None:
 
 def test_histogram_needs_one_edge_more() -> None:
     def draw(edges: list[Any], counts: list[Any]) -> str | None:
-        return histogram({"edges": edges, "counts": counts}, prefix="h", name="n", x_name="x")
+        return svg_of(histogram({"edges": edges, "counts": counts}, name="n", x_name="x"), "h")
 
     assert "x" in labels(draw([0, 1, 2], [3, 4]))
     assert labels(draw([0, 1, 2], [math.nan, 0]))
@@ -206,7 +206,7 @@ def test_names_are_text_in_any_script() -> None:
 
 
 def test_powers_of_ten_leave_room_for_names() -> None:
-    svg = histogram({"edges": [0, 1e6, 2e6], "counts": [1e7, 2e7]}, prefix="h", name="n", x_name="edge length")
+    svg = svg_of(histogram({"edges": [0, 1e6, 2e6], "counts": [1e7, 2e7]}, name="n", x_name="edge length"), "h")
     assert svg is not None
     places = {str(text.text): text for text in ET.fromstring(svg).iter("text")}
     assert float(places["1e7"].get("y", 0)) > 12

@@ -15,7 +15,6 @@ from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 
 SolverName = Literal["auto", "cholesky", "woodbury", "cg"]
-SOLVERS: tuple[SolverName, ...] = ("auto", "cholesky", "woodbury", "cg")
 SolvedBy = Literal["cholesky", "woodbury", "cg"]
 CHOLESKY_FEATURES = 20_000
 """Maximum number of features for which S is formed; it then takes 3.2 GB."""

@@ -20,7 +20,6 @@ from daskfs.kernels.svm.elimination import Candidates, CriterionName, Rule, Slac
 
 LargeN = Literal["auto", "exact", "landmarks"]
 Route = Literal["exact", "landmarks"]
-LARGE_N: tuple[LargeN, ...] = ("auto", "exact", "landmarks")
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 EXACT_ROWS = 15_000
 """Maximum labeled rows with which "auto" trains machines on all of them, if they fit."""

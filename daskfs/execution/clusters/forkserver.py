@@ -11,21 +11,33 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, get_context, util
+from multiprocessing import forkserver, get_context, resource_tracker, util
 from multiprocessing.connection import Connection
 
 METHOD_KEY = "distributed.worker.multiprocessing-method"
 IMPORTS = "daskfs.execution.clusters.imports"
 LONGEST_FOLDER, SHORT_FOLDER = 60, "/tmp"
 """Most bytes of TMPDIR below which sockets can be made, and the folder that is used instead of a longer one."""
+QUIET_TRACKER = "ignore::UserWarning:multiprocessing.resource_tracker"
+"""Filter of the resource tracker, which would print a warning for each killed worker."""
 
 
 def begin(environment: dict[str, str]) -> None:
-    """Start the fork server of this process if it has none; it imports in the background."""
+    """Start the resource tracker and the fork server of this process if it has none; imports run in the background.
+
+    SIGTERM is blocked in them: a batch system signals every process, and the driver ends local workers.
+    """
     _shorten_socket_paths()
-    with _environment(environment):
-        forkserver.set_forkserver_preload([IMPORTS])
-        forkserver.ensure_running()
+    filters = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), QUIET_TRACKER)))
+    with environment_set({"PYTHONWARNINGS": filters}):
+        resource_tracker.ensure_running()
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        with environment_set(environment):
+            forkserver.set_forkserver_preload([IMPORTS])
+            forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
 def _shorten_socket_paths() -> None:
@@ -66,19 +78,14 @@ def _tell_environment(answer: Connection, names: list[str]) -> None:
 
 
 @contextmanager
-def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Set the environment of processes started in this block, and block SIGTERM in them.
-
-    A batch system signals every process, and the driver ends local workers.
-    """
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+def environment_set(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables for processes that are started in this block, and restore those of this process."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         for name, value in before.items():
-            os.environ.pop(name)
+            os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value

@@ -21,7 +21,7 @@ from distributed.security import Security
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ONE_THREAD, ClusterSettings
 from daskfs.execution.clusters.certificates import made_for_the_run
-from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
+from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, environment_set, start_method
 from daskfs.execution.clusters.worker_environment import SPAWN_KEY
 from daskfs.execution.dask_configuration import configured_by, root_cause
 from daskfs.execution.pool import granted_workers
@@ -81,19 +81,6 @@ Finalize(None, _end_left_workers, exitpriority=0)
 
 
 @contextmanager
-def _environment_restored() -> Iterator[None]:
-    """Restore this process's environment, which nannies change to spawn workers and do not reset."""
-    before = {name: os.environ.get(name) for name in dask.config.get(SPAWN_KEY)}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextmanager
 def _script_hidden() -> Iterator[None]:
     """Keep worker processes from importing the script of the driver: without a ``__main__`` guard it would run again.
 
@@ -112,12 +99,12 @@ def _script_hidden() -> Iterator[None]:
 
 
 def prepare() -> None:
-    """Begin to start the resource tracker and the fork server, with the present configuration of Dask."""
-    _start_tracker()
+    """Begin to start the fork server, with the present configuration of Dask."""
     begin(_environment())
 
 
 def _environment() -> dict[str, str]:
+    """Return the variables that nannies set in this process before they start a worker, and do not reset."""
     configured = dask.config.get(SPAWN_KEY)
     return {name: os.environ.get(name, str(value)) for name, value in configured.items() if value is not None}
 
@@ -127,9 +114,8 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of worker processes, which are started and ended here."""
     limit = granted_workers(settings, None).memory_limit
     _check_directory(settings.local_directory)
-    _start_tracker()
     with (
-        _environment_restored(),
+        environment_set(_environment()),
         _script_hidden(),
         dask.config.set({METHOD_KEY: start_method(_environment())}),
         _started(settings, limit, made_for_the_run(settings)) as cluster,
@@ -163,22 +149,6 @@ def _started(settings: ClusterSettings, limit: int | None, security: Security | 
             f"see what a process of daskfs lacks here, or start fewer of them.{site}"
         )
         raise ClusterError(msg) from error
-
-
-def _start_tracker() -> None:
-    """Start the resource tracker with its warnings off: it would print one for each killed worker."""
-    from multiprocessing import resource_tracker
-
-    key, quiet = "PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker"
-    before = os.environ.get(key)
-    os.environ[key] = f"{before},{quiet}" if before else quiet
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        if before is None:
-            del os.environ[key]
-        else:
-            os.environ[key] = before
 
 
 def _check_directory(path: str | None) -> None:

@@ -77,18 +77,9 @@ def _scheduler_command(settings: ClusterSettings) -> list[str]:
 
 
 def _worker_command(settings: ClusterSettings) -> list[str]:
-    words = [
-        "dask",
-        "worker",
-        "--name",
-        "$(DASK_WORKER_NAME)",
-        "--host",
-        "$(POD_IP)",
-        "--no-nanny",
-        "--preload",
-        "daskfs.execution.worker",
-    ]
-    words += ["--nthreads", str(settings.threads), "--memory-limit", str(settings.memory_limit)]
+    words = ["dask", "worker", "--name", "$(DASK_WORKER_NAME)", "--host", "$(POD_IP)", "--no-nanny"]
+    words += ["--preload", "daskfs.execution.worker", "--nthreads", str(settings.threads)]
+    words += ["--memory-limit", str(settings.memory_limit)]
     words += ["--death-timeout", str(DEATH_SECONDS), "--dashboard" if settings.dashboard else "--no-dashboard"]
     return [*words, *(("--local-directory", settings.local_directory) if settings.local_directory else ())]
 
@@ -97,16 +88,13 @@ def _container(
     name: str, command: list[str], kubernetes: KubernetesBlock, environment: dict[str, str]
 ) -> dict[str, Any]:
     claims = [{"name": claim, "mountPath": path} for claim, path in kubernetes.volume_claims.items()]
+    secrets = [{"secretRef": {"name": secret}} for secret in kubernetes.secrets]
     return {
         "name": name,
         "image": kubernetes.image,
         "args": command,
         "env": [POD_IP, *({"name": key, "value": value} for key, value in environment.items())],
-        **(
-            {"envFrom": [{"secretRef": {"name": secret}} for secret in kubernetes.secrets]}
-            if kubernetes.secrets
-            else {}
-        ),
+        **({"envFrom": secrets} if secrets else {}),
         **({"volumeMounts": claims} if claims else {}),
     }
 

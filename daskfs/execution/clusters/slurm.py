@@ -107,7 +107,7 @@ class SlurmWorkers(SLURMCluster):
         if len(registered) < self._n_last:
             self._lost = now
         self._n_last = len(registered)
-        if not self.is_time(now) or (states := self.states()) is None:
+        if not self.is_time(now) or (states := self.queue("%i %T")) is None:
             return
         gone = [
             name
@@ -123,7 +123,7 @@ class SlurmWorkers(SLURMCluster):
         """Return whether `n_workers` jobs have been submitted, and all have ended."""
         if not self.is_time(time.monotonic(), SOON_SECONDS):
             return False
-        jobs, states = [str(job.job_id) for job in list(self.workers.values()) if job.job_id], self.states()
+        jobs, states = [str(job.job_id) for job in list(self.workers.values()) if job.job_id], self.queue("%i %T")
         return states is not None and len(jobs) >= n_workers and all(states.get(job, ENDED[0]) in ENDED for job in jobs)
 
     def is_time(self, now: float, often: float = ASK_SECONDS) -> bool:
@@ -134,16 +134,13 @@ class SlurmWorkers(SLURMCluster):
         self._asked = now
         return True
 
-    def states(self) -> dict[str, str] | None:
-        """Return the states of the jobs known to SLURM by id, None if it does not answer."""
-        return self._queue("%i %T")
-
     def reasons(self) -> str:
         """Return SLURM's states and reasons of jobs that are not running."""
-        found = (self._queue("%i %T (%r)") or {}).values()
+        found = (self.queue("%i %T (%r)") or {}).values()
         return ", ".join(dict.fromkeys(text for text in found if not text.startswith("RUNNING")))
 
-    def _queue(self, form: str) -> dict[str, str] | None:
+    def queue(self, form: str) -> dict[str, str] | None:
+        """Return what squeue prints after the ids of the jobs known to SLURM, by id; None if it does not answer."""
         ids = [str(job.job_id) for job in list(self.workers.values()) if job.job_id]
         words = ["squeue", "--noheader", "--states=all", f"--format={form}", f"--jobs={','.join(ids)}"]
         if not ids:
@@ -180,11 +177,10 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     site = of_site(settings)
     local_directory = settings.local_directory or site.get("local_directory")
+    added = {key: [*site.get(key, ()), *getattr(slurm, key)] for key in ADDED}
     return {
-        "queue": slurm.queue or site.get("queue"),
-        "account": slurm.account or site.get("account"),
+        **{key: getattr(slurm, key) or site.get(key) for key in ("queue", "account", "interface", "log_directory")},
         "walltime": slurm.walltime,
-        "interface": slurm.interface or site.get("interface"),
         "cores": settings.threads,
         "processes": 1,
         "memory": f"{settings.memory_limit}B",
@@ -198,14 +194,10 @@ def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
             "--preload daskfs.execution.worker",
             *(() if settings.dashboard else ("--no-dashboard", "--dashboard-address 127.0.0.1:0")),
         ],
-        "job_script_prologue": [*exports, *site.get("job_script_prologue", ()), *slurm.job_script_prologue],
+        "job_script_prologue": [*exports, *added["job_script_prologue"]],
         # a job that SLURM requeued would run in addition to its replacement
-        "job_extra_directives": [
-            *("--no-requeue", *site.get("job_extra_directives", ())),
-            *slurm.job_extra_directives,
-        ],
-        "job_directives_skip": [*site.get("job_directives_skip", ()), *slurm.job_directives_skip],
-        "log_directory": slurm.log_directory or site.get("log_directory"),
+        "job_extra_directives": ["--no-requeue", *added["job_extra_directives"]],
+        "job_directives_skip": added["job_directives_skip"],
         "job_name": JOB_NAME,
     }
 
@@ -246,7 +238,11 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
                 msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See {keys}."
                 raise ClusterError(msg)
             if cluster.have_ended(settings.n_workers):  # further jobs would fail as well
-                raise ClusterError(_all_ended(settings.n_workers, options["log_directory"]))
+                logs = options["log_directory"]
+                where = "slurm-*.out here, or name a cluster.slurm.log_directory"
+                where = f"{logs}/{JOB_NAME}-*.err" if logs else where
+                msg = f"SLURM began {settings.n_workers} jobs, and all of them ended before a worker came: see {where}."
+                raise ClusterError(msg)
 
         def told() -> str:
             reasons = cluster.reasons()
@@ -258,8 +254,3 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
         wait_for_workers(client, settings, told, look)
         yield client
-
-
-def _all_ended(n_jobs: int, logs: str | None) -> str:
-    where = "slurm-*.out here, or name a cluster.slurm.log_directory" if logs is None else f"{logs}/{JOB_NAME}-*.err"
-    return f"SLURM began {n_jobs} jobs, and all of them ended before a worker came: see {where}."

@@ -24,16 +24,8 @@ def wait_for_workers(
 ) -> None:
     """Wait for a worker, and check that all workers that answer have this version of daskfs.
 
-    Parameters
-    ----------
-    client
-        Client of the cluster.
-    settings
-        Settings with the time to wait.
-    told
-        Returns the message of the error if no worker comes.
-    look
-        Called while there is no worker, to raise if none can come.
+    `told` returns the message of the error if no worker comes; `look` is called while there is none, to raise if none
+    can come.
 
     Raises
     ------
