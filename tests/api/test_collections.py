@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,12 +25,14 @@ import daskfs
 from daskfs import FisherScore, evaluate_selectors, knn_graph
 from daskfs.errors import InputError, MemoryPlanError, StoreError
 from daskfs.sources.collection import collection_of
+from tests.execution.runs import local_cluster
 from tests.optional import anndata as ad
 from tests.optional import dask_dataframe as dd
 from tests.optional import pandas as pd
 from tests.optional import sparse
 from tests.optional import xarray as xr
 
+ROOT = Path(__file__).parents[2]
 N, D = 600, 12
 ONCE: dict[str, Any] = {"evaluate": None, "cluster.workers": 0}
 
@@ -49,6 +55,21 @@ def logged(block: Any, log: str, name: str, block_info: Any = None) -> Any:
         with Path(log).open("a") as file:
             file.write(f"{name} {block_info[0]['chunk-location']}\n")
     return block
+
+
+def dying(block: Any, flag: str, block_info: Any = None) -> Any:
+    """Return a block as it is; once, kill the process that computes the tenth one, if there is a file `flag`."""
+    if block_info and block_info[0]["chunk-location"][0] == 9 and Path(flag).exists():
+        Path(flag).unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def tall(folder: Path) -> da.Array:
+    """Return X many times in twelve blocks, of which a process may die once."""
+    (folder / "flag").touch()
+    blocks = da.tile(da.from_array(X[:, np.arange(64) % D]), (100, 1)).rechunk((5000, 64))
+    return blocks.map_blocks(dying, str(folder / "flag"), dtype=float)
 
 
 class Counted:
@@ -187,6 +208,17 @@ def test_nothing_but_a_zarr_array_is_read_in_place(tmp_path: Path) -> None:
         assert result["job"]["data"]["source"].startswith("dask:") is not is_in_place
 
 
+@pytest.mark.long
+@pytest.mark.cluster
+def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
+    y = np.tile(Y, 100)
+    with local_cluster(2) as cluster, Client(cluster):
+        found = FisherScore().fit(tall(tmp_path), y)
+    assert not (tmp_path / "flag").exists()
+    in_memory = np.tile(X[:, np.arange(64) % D], (100, 1))
+    np.testing.assert_array_equal(found.scores_, FisherScore().fit(in_memory, y).scores_)
+
+
 class TestRun:
     @staticmethod
     def job(folder: Path) -> dict[str, Any]:
@@ -230,6 +262,23 @@ class TestRun:
             daskfs.run(job, data=made(1.0))
         again = daskfs.run({**job, "output": {"path": str(tmp_path / "again")}}, data=made())
         assert Path(again.url, "ranking.parquet").read_bytes() == Path(result.url, "ranking.parquet").read_bytes()
+
+    @pytest.mark.long
+    def test_a_killed_driver_is_resumed(self, tmp_path: Path) -> None:
+        job = self.job(tmp_path)
+        np.save(tmp_path / "y.npy", np.tile(Y, 100))
+        code = (
+            "import sys, json, daskfs\nfrom pathlib import Path\nfrom tests.api.test_collections import tall\n"
+            "daskfs.run(json.loads(sys.argv[2]), data=tall(Path(sys.argv[1])))"
+        )
+        killed = subprocess.run([sys.executable, "-c", code, tmp_path, json.dumps(job)], cwd=ROOT, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        X_of = tall(tmp_path)
+        (tmp_path / "flag").unlink()
+        result = daskfs.run(job, data=X_of)
+        assert 0 < result["recomputed"]["ingest"] < result["tiles"]["stages"][0]["n_units"]
+        whole = daskfs.run({**job, "output": {"path": str(tmp_path / "whole")}}, data=X_of)
+        assert Path(result.url, "ranking.parquet").read_bytes() == Path(whole.url, "ranking.parquet").read_bytes()
 
     def test_another_collection_takes_over_tiles_of_which_nothing_was_scored(self, tmp_path: Path) -> None:
         def bad(block: np.ndarray, block_info: Any = None) -> np.ndarray:
