@@ -8,10 +8,11 @@ from importlib import import_module
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
-from daskfs.sources.base import Source, SourceInfo, SourceSpec
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
 from daskfs.sources.marked import Marked
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
+from daskfs.sources.stored_column import Source
 from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range
 from daskfs.sources.columns import in_rows
 from daskfs.sources.csr import CsrParts
@@ -28,11 +28,6 @@ class ColumnReader(Protocol):
     def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray:
         """Return some rows of a column, shape (n_rows,); by default all."""
         ...
-
-
-def same(name: str) -> tuple[str, ...]:
-    """Return a tuple with only `name`."""
-    return (name,)
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class Columns:
     names: tuple[str, ...]
     read: ColumnReader
     kind: str = "member"
-    arrays_of: Callable[[str], tuple[str, ...]] = same
+    arrays_of: Callable[[str], tuple[str, ...]] = lambda name: (name,)
 
 
 @dataclass(frozen=True)
@@ -118,29 +113,21 @@ class MemberSource(LabeledSource):
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
         named = contents.columns
-        n_samples, n_features = matrix.shape
         self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=matrix.dtype,
-            is_sparse=matrix.is_sparse,
-            feature_names=resolve_feature_names(
-                spec,
-                n_features,
-                own=contents.names,
-                members=() if named is None else named.names,
-                read_member=None if named is None else named.read,
-                kind="" if named is None else named.kind,
-            ),
-            identity=self.identity_now(),
-            nnz=matrix.nnz,
-            row_multiple=matrix.row_multiple,
-            **self.named,
+        names = resolve_feature_names(
+            spec,
+            matrix.shape[1],
+            own=contents.names,
+            members=() if named is None else named.names,
+            read_member=None if named is None else named.read,
+            kind="" if named is None else named.kind,
         )
-        if self.info.feature_names is not None and len(self.info.feature_names) != n_features:
-            msg = f"{contents.folder.where} has {len(self.info.feature_names)} names, X has {n_features} columns."
+        if names is not None and len(names) != matrix.shape[1]:
+            msg = f"{contents.folder.where} has {len(names)} names, X has {matrix.shape[1]} columns."
             raise InputError(msg)
+        self.info = self.describe(
+            matrix.shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple
+        )
 
     def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
         contents = self._contents

@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import Source
 from daskfs.sources.checks import check_range
-from daskfs.sources.stored_column import StoredColumn, WrappedSource
+from daskfs.sources.stored_column import Source, StoredColumn, WrappedSource
 
 STRETCHES = 8
 """Stretches that the rows are taken from. More of them read more of a source that is compressed in large chunks."""

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
@@ -61,19 +61,12 @@ class SyntheticSource(LabeledSource):
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         super().__init__(spec, "column", labels=("target",), default_labels="target")
-        n_features = int(values["n_features"])
+        n_samples, n_features = int(values["n_samples"]), int(values["n_features"])
+        names = resolve_feature_names(spec, n_features, own=self._model.feature_names)
         per_row = getattr(self._model, "values_per_row", None)
-        self.info = SourceInfo(
-            n_samples=int(values["n_samples"]),
-            n_features=n_features,
-            dtype=np.dtype(np.float32),
-            is_sparse=self._model.is_sparse,
-            feature_names=resolve_feature_names(spec, n_features, own=self._model.feature_names),
-            identity={"kind": where, "version": 1, **values},
-            nnz=None if per_row is None else round(int(values["n_samples"]) * per_row),
-            row_multiple=BLOCK_ROWS,
-            **self.named,
-        )
+        nnz = None if per_row is None else round(n_samples * per_row)
+        identity = {"kind": where, "version": 1, **values}
+        self.info = self.describe((n_samples, n_features), np.float32, names, identity, nnz, BLOCK_ROWS)
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""

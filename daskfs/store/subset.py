@@ -27,7 +27,7 @@ from daskfs.sources.row_names import in_stretches
 from daskfs.sources.sample_columns import as_checked
 from daskfs.sources.some_rows import SomeRows
 from daskfs.sources.state import TILES
-from daskfs.sources.stored_column import StoredColumn, WholeColumns
+from daskfs.sources.stored_column import StoredColumn
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import label_counts_of, open_tiles, sample_column_of
@@ -101,7 +101,7 @@ def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
     return np.flatnonzero(codes == names.index(name))
 
 
-class TilePart(WholeColumns):
+class TilePart(Source):
     """Some columns, or some rows, of a finished tile store.
 
     Parameters
