@@ -15,7 +15,7 @@ from daskfs.errors import InputError, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.values import as_column
-from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
+from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, first_line, is_url
 
 MOST_FEATURES = 2**31 - 1
 """Sparse rows have column numbers of 32 bits."""
@@ -224,6 +224,13 @@ def file_state(path: StoragePath) -> list[int] | None:
     except FileNotFoundError:
         return None
     return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
+
+
+def read_error(path: StoragePath, error: Exception, what: str) -> Exception:
+    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
+    if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
+        return error
+    return InputError(f"{path} {what}: {first_line(error)}")
 
 
 def unreadable(where: object, error: OSError) -> InputError:

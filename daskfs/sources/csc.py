@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import index_dtype
+from daskfs.kernels.blocks import Block, index_dtype, stack_blocks
 from daskfs.sources.csr import Part, SparseParts, canonical
 from daskfs.storage import fill_from
 
@@ -51,16 +51,14 @@ class CscRows(SparseParts):
         self._lock = threading.Lock()
         self._ordered: _Buckets | None = None
 
-    def read_rows(self, start: int, stop: int) -> sp.csr_matrix:
+    def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), with sorted and unique indices."""
         with self._lock:  # else each thread of a worker would write the file
             if self._ordered is None:
                 self._ordered = self._in_order()
         step = self.row_multiple
         blocks = [self._rows(bucket, start, stop) for bucket in range(start // step, -(-stop // step))]
-        if not blocks:
-            return sp.csr_matrix((stop - start, self.shape[1]), dtype=self.dtype)
-        return blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.vstack(blocks, format="csr"))
+        return stack_blocks(blocks or [sp.csr_matrix((stop - start, self.shape[1]), dtype=self.dtype)])
 
     def _rows(self, bucket: int, start: int, stop: int) -> sp.csr_matrix:
         assert self._ordered is not None

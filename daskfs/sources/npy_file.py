@@ -122,11 +122,11 @@ class NpyFile:
         check_text(out, self.where)
         return out
 
-    def in_parts(self) -> Iterator[np.ndarray]:
-        """Yield the whole array as :meth:`read_all` returns it, some rows at a time."""
+    def in_parts(self, rows_at_once: int | None = None) -> Iterator[np.ndarray]:
+        """Yield the whole array as :meth:`read_all` returns it, in parts as :func:`~daskfs.sources.columns.in_rows`."""
         if not self.shape:
             return iter([self.read_all()])
-        return in_rows(self.shape[0], lambda rows: self.read(rows.start, rows.stop))
+        return in_rows(self.shape[0], lambda rows: self.read(rows.start, rows.stop), rows_at_once)
 
     def _fill_by_rows(self, fill: Fill, start: int, out: np.ndarray) -> None:
         flat = out.reshape(-1)
@@ -139,8 +139,7 @@ class NpyFile:
         for first in range(0, flat.size, step):
             part = buffer[: min(step, flat.size - first)]
             self._fill(fill, [(offset + first * self.dtype.itemsize, part)])
-            with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-                flat[first : first + part.size] = as_floats(part, out.dtype)
+            flat[first : first + part.size] = as_floats(part, out.dtype)
 
     def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
@@ -155,8 +154,7 @@ class NpyFile:
             items = (column * self.shape[0] + start for column in range(first, first + len(part)))
             offsets = (self._data_offset + item * self.dtype.itemsize for item in items)
             self._fill(fill, zip(offsets, part, strict=True))
-            with np.errstate(over="ignore"):
-                out[:, first : first + len(part)] = as_floats(part, out.dtype).T
+            out[:, first : first + len(part)] = as_floats(part, out.dtype).T
 
     def _fill(self, fill: Fill, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         try:

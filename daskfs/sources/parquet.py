@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats, mark_spelled
 from daskfs.sources.cells import DECIMAL_POINT
-from daskfs.sources.checks import block_dtype, not_numbers
+from daskfs.sources.checks import block_dtype, not_numbers, read_error
 from daskfs.sources.columns import plain, plain_type
-from daskfs.storage import ObjectPath, StoragePath, first_line
+from daskfs.storage import ObjectPath, StoragePath
 from daskfs.storage.file_cache import cached_by_file
 
 INDEX_NAME = "__index_level_0__"
@@ -45,15 +44,8 @@ def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
         try:
             file = pyarrow.parquet.ParquetFile(opened, metadata=footer, pre_buffer=is_object)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _refused(path, error, "is truncated or not a Parquet file") from error
+            raise read_error(path, error, "is truncated or not a Parquet file") from error
         yield stack.enter_context(file)
-
-
-def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
-    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
-    if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
-        return error
-    return InputError(f"{path} {what}: {first_line(error)}")
 
 
 def _index_of_pandas(schema: Any) -> list[Any]:
@@ -204,7 +196,7 @@ class ParquetTable:
                         if first >= stop:
                             break
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _refused(self.path, error, "is damaged") from error
+            raise read_error(self.path, error, "is damaged") from error
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a repeated name selects both columns, and "a" also selects "a.b".

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import scipy.sparse as sp
 
-from daskfs.kernels.blocks import Block
+from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.sources.checks import check_range
 from daskfs.sources.stored_column import Source, StoredColumn, WrappedSource
 
@@ -40,9 +39,7 @@ class SomeRows(WrappedSource):
             for here, first, last in self._stretches
             if start < here + last - first and here < stop
         ]
-        if len(blocks) <= 1:
-            return blocks[0] if blocks else self.whole.read_rows(0, 0)
-        return sp.vstack(blocks, format="csr") if self.info.is_sparse else np.concatenate(blocks)
+        return stack_blocks(blocks) if blocks else self.whole.read_rows(0, 0)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the names of these rows, or None if rows have no names."""

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
+from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.kernels.digits import loses_digits, mark_spelled
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, refuse_options
@@ -119,9 +119,7 @@ class SvmlightSource(LabeledSource):
             self._parse(data.tobytes(), first, last - first)[max(start - first, 0) : stop - first]
             for first, last, data in self._layout.ranges.overlapping(start, stop)
         ]
-        if not parts:
-            return sp.csr_matrix((0, self.info.n_features), dtype=np.float64)
-        return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
+        return stack_blocks(parts or [sp.csr_matrix((0, self.info.n_features), dtype=np.float64)])
 
     # ---------------------------------------------------------------------------------------------- per-sample columns
     def _labels_in_parts(self, name: str) -> Iterator[np.ndarray]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError, nearest
-from daskfs.kernels.blocks import Block
+from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
@@ -72,9 +71,8 @@ class SyntheticSource(LabeledSource):
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         if self.info.is_sparse:
-            parts: list[Any] = [self._model.rows(*block) for block in _blocks(start, stop)]
-            empty = sp.csr_matrix((0, self.info.n_features), dtype=self.info.dtype)
-            return sp.csr_matrix(sp.vstack(parts, format="csr")) if parts else empty
+            parts = [self._model.rows(*block) for block in _blocks(start, stop)]
+            return stack_blocks(parts or [sp.csr_matrix((0, self.info.n_features), dtype=self.info.dtype)])
         out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
         row = 0
         for block, first, last in _blocks(start, stop):
