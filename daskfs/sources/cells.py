@@ -98,6 +98,12 @@ def booleans_of(cells: Any) -> Any | None:
     return pc.if_else(cells.is_null(), None, pc.is_in(cells, value_set=pa.array(TRUE_CELLS, cells.type)))
 
 
+def values_of(cells: Any, numerals: Numerals) -> Any:
+    """Return trimmed cells as an Arrow array of booleans, else as :func:`numbers_of` does."""
+    booleans = booleans_of(cells)
+    return numbers_of(cells, numerals) if booleans is None else booleans
+
+
 def numbers_of(cells: Any, numerals: Numerals) -> Any:
     """Return trimmed cells as an Arrow array of float64 if all are numbers, else an :class:`NonNumeric`."""
     import pyarrow as pa
