@@ -27,7 +27,6 @@ class ColumnReader(Protocol):
 
     def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray:
         """Return some rows of a column, shape (n_rows,); by default all."""
-        ...
 
 
 @dataclass(frozen=True)

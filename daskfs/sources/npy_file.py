@@ -37,7 +37,6 @@ class Location(Protocol):
 
     def reading(self) -> AbstractContextManager[Fill]:
         """Return a context manager that yields a :data:`daskfs.storage.Fill` of the file."""
-        ...
 
 
 class FileRange:

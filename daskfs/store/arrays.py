@@ -115,12 +115,10 @@ class Array(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the array."""
-        ...
 
     def __getitem__(self, selection: Any) -> np.ndarray: ...
 

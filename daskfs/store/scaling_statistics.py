@@ -46,28 +46,22 @@ class Rows(Protocol):
     @property
     def shape(self) -> Any:
         """Shape of the tiles."""
-        ...
 
     @property
     def matrix(self) -> np.ndarray | sp.csr_matrix | None:
         """X if it is in memory, shape (n_samples, n_features), else None."""
-        ...
 
     def column_moments(self) -> dict[str, np.ndarray]:
         """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
-        ...
 
     def row_norms(self, rows: slice) -> np.ndarray:
         """Return the Euclidean norms of some rows, shape (n_rows,), float64."""
-        ...
 
     def row_sums(self, rows: slice) -> np.ndarray:
         """Return the sums of some rows, shape (n_rows,), float64."""
-        ...
 
     def feature_names(self) -> list[str]:
         """Return the feature names."""
-        ...
 
 
 class Scales:
