@@ -21,11 +21,9 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
-from daskfs.sources.checks import shorten_names
 from daskfs.sources.hdf5 import Hdf5Array
 from daskfs.sources.matrices import Array
 
-NOT_DECODED = ("_Unsigned",)
 DEFAULT_FILLS = {
     "i2": -32767,
     "i4": -2147483647,
@@ -101,9 +99,8 @@ def decoding_of(array: Array) -> Decoding | None:
     attributes = array.attributes
     if array.dtype.kind not in "iuf" or not any(array.dimensions):
         return None
-    unknown = [name for name in NOT_DECODED if name in attributes]
-    if unknown:
-        msg = f"{array.where} has the attribute {shorten_names(unknown)}, which is not decoded: save it anew."
+    if "_Unsigned" in attributes:
+        msg = f"{array.where} has the attribute '_Unsigned', which is not decoded: save it anew."
         raise InputError(msg)
     fills = [*_numbers("_FillValue", array), *_numbers("missing_value", array)]
     if isinstance(array, Hdf5Array):

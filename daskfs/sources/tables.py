@@ -125,15 +125,11 @@ class TableSource(LabeledSource):
 
     def _of_all(self, function: Callable[[Table], Result]) -> list[Result]:
         """Return a function of each table, called when it has just been opened."""
-
-        def found(number: int) -> Result:
-            return function(self._table(number))
-
         numbers = range(len(self._files))
         if not isinstance(self._first.path, ObjectPath):
-            return list(map(found, numbers))
+            return [function(self._table(number)) for number in numbers]
         with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
-            return list(threads.map(found, numbers))
+            return list(threads.map(lambda number: function(self._table(number)), numbers))
 
     def _all_tables(self) -> list[Table]:
         return self._of_all(lambda table: table)

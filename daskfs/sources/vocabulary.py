@@ -14,18 +14,18 @@ SPAN = 2**16
 
 
 class Missing:
-    """Rows without a valid value: the first one, and how many."""
+    """Rows without a valid value: the first one with its value, and how many."""
 
     def __init__(self) -> None:
-        self.first, self.count = 0, 0
+        self.first, self.count, self.value = 0, 0, np.nan
 
-    def add(self, row: int, is_missing: np.ndarray) -> np.ndarray:
-        """Add the rows of a mask, shape (n_rows,), whose first row is `row`; return these rows in the mask."""
-        found = np.flatnonzero(is_missing)
-        if found.size and not self.count:
-            self.first = row + int(found[0])
-        self.count += found.size
-        return found
+    def add(self, row: int, is_missing: np.ndarray, values: np.ndarray | None = None) -> None:
+        """Add the rows of a mask, shape (n_rows,), whose first row is `row`, maybe with their values, floats."""
+        rows = np.flatnonzero(is_missing)
+        if rows.size and not self.count:
+            self.first = row + int(rows[0])
+            self.value = np.nan if values is None else float(values[rows[0]])
+        self.count += rows.size
 
     def refuse(self, origin: str, what: str, advice: str) -> None:
         """Raise :class:`InputError` if there are such rows."""

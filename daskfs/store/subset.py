@@ -61,15 +61,14 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
     """
     root = as_path(url)
     present: dict[str, Any] = {
-        name: str(root / layout.SAMPLE_COLUMN.format(name)) for name in _sample_columns(tiles, **part)
+        name: str(root / layout.SAMPLE_COLUMN.format(name)) for name in _sample_columns(tiles, part.get("only_batch"))
     }
     labels = None if tiles.info.task is None else str(root / layout.LABELS)
     return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
 
 
-def _sample_columns(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
+def _sample_columns(tiles: Tiles, only_batch: str | None) -> tuple[str, ...]:
     """Return the names of the per-sample columns of a part."""
-    del columns
     left_out = () if only_batch is None else ("batch",)
     return tuple(name for name in SAMPLE_COLUMNS if tiles.info.facts.get(name) is not None and name not in left_out)
 
@@ -121,7 +120,7 @@ class TilePart(Source):
         shape = tiles.shape
         self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
         self._rows = None if spec.only_batch is None else rows_of_batch(tiles, spec.only_batch)
-        self._sample_columns = _sample_columns(tiles, spec.columns, spec.only_batch)
+        self._sample_columns = _sample_columns(tiles, spec.only_batch)
         self.info = SourceInfo(
             n_samples=shape.n_samples if self._rows is None else self._rows.size,
             n_features=shape.n_features if self._columns is None else self._columns.size,
