@@ -26,6 +26,13 @@ def stack_blocks(blocks: Sequence[Block]) -> Block:
     return sp.csr_matrix(sp.vstack(blocks, format="csr")) if is_sparse(blocks[0]) else np.concatenate(blocks)
 
 
+def column_extremes(block: Block) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value of each column, shape (n_columns,); NaN if all its values are."""
+    if is_sparse(block):
+        return block.nanmin(axis=0).toarray()[0], block.nanmax(axis=0).toarray()[0]
+    return np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
+
+
 def index_dtype(size: int) -> np.dtype[np.generic]:
     """Return the dtype of numbers up to `size`: int32, or int64 from 2**31 on."""
     return np.dtype(np.int32 if size < 2**31 else np.int64)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.blocks import column_extremes
 from daskfs.kernels.digits import LIMIT, mark_spelled
 from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, trimmed, values_of
 from daskfs.sources.checks import not_numbers, shorten_names, unknown_name
@@ -266,8 +267,8 @@ class CsvTable:
             values = out[begin - start : end - start]
             for position, column in enumerate(self._parse_numbers(columns, rows)):
                 values[:, position] = column[begin - first : end - first]
-            largest = np.fmax(np.fmax.reduce(values, axis=0), -np.fmin.reduce(values, axis=0))  # copies no rows
-            if large := np.flatnonzero(largest >= LIMIT).tolist():
+            lowest, highest = column_extremes(values)  # copies no rows
+            if large := np.flatnonzero(np.fmax(highest, -lowest) >= LIMIT).tolist():
                 text = self._parse([columns[position] for position in large], rows)
                 for position, cells in zip(large, text.columns, strict=True):
                     mark_spelled(values[:, position], cells.slice(begin - first, end - begin).to_pylist)

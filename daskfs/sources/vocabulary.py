@@ -51,6 +51,8 @@ class Vocabulary:
     ----------
     numbers, names
         Number of rows by value, of arrays of numbers and of others.
+    is_numeric
+        Whether all parts were arrays of numbers.
     has_fractions
         Whether a value is a float.
     are_numbers
@@ -66,7 +68,7 @@ class Vocabulary:
         self.numbers: dict[Any, int] = {}
         self.names: dict[str, int] = {}
         self.has_fractions, self.are_numbers, self.has_minus_one = False, True, False
-        self.missing, self._n_rows, self._is_numeric = Missing(), 0, True
+        self.missing, self._n_rows, self.is_numeric = Missing(), 0, True
 
     def add(self, part: np.ndarray) -> None:
         """Add the values of some rows, shape (n_rows,)."""
@@ -79,7 +81,7 @@ class Vocabulary:
             for value, count in zip(values, counts, strict=True):
                 self.numbers[value] = self.numbers.get(value, 0) + count
         else:
-            self._is_numeric = False
+            self.is_numeric = False
             named = [self._name_of(value) for value in values]
             known = [name is not None for name in named]
             for name, count in zip(named, counts, strict=True):
@@ -97,11 +99,6 @@ class Vocabulary:
             self.are_numbers &= issubclass(kind, (int, float, np.number))
             self.has_fractions |= issubclass(kind, (float, np.floating))
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether all parts were arrays of numbers."""
-        return self._is_numeric
-
     def all_names(self) -> dict[str, int]:
         """Return the number of rows by name, those of numbers included."""
         found = dict(self.names)
@@ -117,7 +114,7 @@ class Vocabulary:
         `codes` has those of numbers if the column is numeric, else of names.
         """
         values, rows = distinct(part)
-        if self._is_numeric:
+        if self.is_numeric:
             found = [codes.get(value, -1) for value in values]
         else:  # most text is its own name
             found = [codes[v] if type(v) is str and v in codes else codes.get(self._name_of(v), -1) for v in values]
