@@ -66,7 +66,7 @@ class Contents:
     rows
         Columns that can be labels or per-sample columns.
     columns
-        Columns that ``data.feature_names`` may name; None for none.
+        Columns that ``data.feature_names`` may name.
     names
         Feature names, or None.
     name_arrays
@@ -79,7 +79,7 @@ class Contents:
     matrix: Matrix
     arrays: tuple[str, ...]
     rows: Columns
-    columns: Columns | None = None
+    columns: Columns
     names: tuple[str, ...] | None = None
     name_arrays: tuple[str, ...] = ()
     row_names: str | None = None
@@ -99,31 +99,15 @@ class MemberSource(LabeledSource):
     def __init__(self, spec: SourceSpec, contents: Contents) -> None:
         self._matrix, self._contents = contents.matrix, contents
         matrix = contents.matrix
-        own = contents.rows.names
-        super().__init__(
-            spec,
-            contents.rows.kind,
-            labels=own,
-            columns=own,
-            row_names=own,
-            default_row_names=contents.row_names,
-        )
+        own, called = contents.rows.names, contents.row_names
+        super().__init__(spec, contents.rows.kind, labels=own, columns=own, row_names=own, default_row_names=called)
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
-        named = contents.columns
         self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
         names = resolve_feature_names(
-            spec,
-            matrix.shape[1],
-            own=contents.names,
-            members=() if named is None else named.names,
-            read_member=None if named is None else named.read,
-            kind="" if named is None else named.kind,
+            spec, matrix.shape[1], contents.names, contents.columns.names, contents.columns.read, contents.columns.kind
         )
-        if names is not None and len(names) != matrix.shape[1]:
-            msg = f"{contents.folder.where} has {len(names)} names, X has {matrix.shape[1]} columns."
-            raise InputError(msg)
         self.info = self.describe(
             matrix.shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple
         )
@@ -134,7 +118,7 @@ class MemberSource(LabeledSource):
         found = [*contents.arrays, *(array for name in columns for array in contents.rows.arrays_of(name))]
         if spec.feature_names is None:
             found += contents.name_arrays
-        elif contents.columns is not None and spec.feature_names in contents.columns.names:
+        elif spec.feature_names in contents.columns.names:
             found += contents.columns.arrays_of(spec.feature_names)
         return tuple(dict.fromkeys(found))
 

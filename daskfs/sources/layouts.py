@@ -36,7 +36,7 @@ def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
         refuse_options(spec, "array")
         return MemberSource(spec, anndata_contents(spec, folder))
     group = find_tenx(spec, folder)
-    refuse_options(spec, "array", *(() if group else ("dims",)))
+    refuse_options(spec, "array", *(["dims"] if group is None else []))
     return MemberSource(spec, variable_contents(spec, folder) if group is None else tenx_contents(folder, group))
 
 
