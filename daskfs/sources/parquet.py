@@ -107,9 +107,8 @@ class ParquetTable:
         """
         if wrong := self.non_numeric(columns):
             raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
-        groups, schema = self._layout()
-        found = {self._column_dtype(schema.field(index)) for index in columns}
-        if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(groups, schema, columns):
+        found = {self._column_dtype(self._layout()[1].field(index)) for index in columns}
+        if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(columns):
             found.add(np.dtype(np.float64))
         return found
 
@@ -233,14 +232,10 @@ class ParquetTable:
             return np.dtype(np.float64)
         return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
 
-    def _may_have_nulls(self, metadata: Any, schema: Any, columns: Sequence[int]) -> bool:
-        wanted = {self.columns[index] for index in columns if schema.field(index).nullable}
-        for group in range(metadata.num_row_groups):
-            for index in range(metadata.num_columns):
-                column = metadata.row_group(group).column(index)
-                if column.path_in_schema not in wanted:
-                    continue
-                statistics = column.statistics
-                if statistics is None or not statistics.has_null_count or statistics.null_count:
-                    return True
-        return False
+    def _may_have_nulls(self, columns: Sequence[int]) -> bool:
+        footer, schema = self._layout()
+        names = {self.columns[index] for index in columns if schema.field(index).nullable}
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        chunks = (group.column(index) for group in groups for index in range(footer.num_columns))
+        statistics = (chunk.statistics for chunk in chunks if chunk.path_in_schema in names)
+        return any(one is None or not one.has_null_count or one.null_count for one in statistics)

@@ -244,11 +244,10 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except IsADirectoryError as error:
-            msg = f"{self.url}/{name} is damaged: it is a directory."
-            raise self._damaged(name, msg) from error
+            raise self._damaged(name, "is damaged: it is a directory.") from error
         stated = self.ledger.stated(name)
         if stated is not None and zlib.crc32(data) != stated:
-            raise self._damaged(name, f"{self.url}/{name} is damaged: it {OTHER}: {MADE_AGAIN}")
+            raise self._damaged(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
         return data
 
     def write_json(self, name: str, value: Any) -> None:
@@ -266,23 +265,21 @@ class Store:
         try:
             found = json.loads(data)
         except (ValueError, RecursionError) as error:
-            msg = f"{self.url}/{name} is damaged: {error}"
-            raise self._damaged(name, msg) from error
+            raise self._damaged(name, f"is damaged: {error}") from error
         if not isinstance(found, kind):
-            msg = f"{self.url}/{name} is damaged: it holds {'a list' if isinstance(found, list) else 'no object'}."
-            raise self._damaged(name, msg)
+            content = "a list" if isinstance(found, list) else "no object"
+            raise self._damaged(name, f"is damaged: it holds {content}.")
         return found
 
     def need_json(self, name: str, kind: type = dict) -> Any:
         """Return a JSON object of an earlier stage; raise :class:`DamagedError` if it is missing or damaged."""
         found = self.read_json(name, kind)
         if found is None:
-            msg = f"{self.url}/{name} is missing: {MADE_AGAIN}"
-            raise self._damaged(name, msg)
+            raise self._damaged(name, f"is missing: {MADE_AGAIN}")
         return found
 
-    def _damaged(self, name: str, message: str) -> DamagedError:
-        return DamagedError(message, [] if self.root is None else [self.path(name)])
+    def _damaged(self, name: str, problem: str) -> DamagedError:
+        return DamagedError(f"{self.url}/{name} {problem}", [] if self.root is None else [self.path(name)])
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any] | None = None) -> None:
         """Write small arrays, of any shape and dtype, and facts as one object: one file instead of a folder each."""
@@ -307,20 +304,18 @@ class Store:
             held, known = self._together[name]
             count_bytes(read=sum(values.nbytes for values in held.values()))
             return {key: values.copy() for key, values in held.items()}, _copied(known)
-        missing = f"{self.url}/{name} is missing."
         if self.root is None:
-            raise self._damaged(name, missing)
+            raise self._damaged(name, "is missing.")
         try:
             file = open_whole(self.path(name))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._damaged(name, missing) from error
+            raise self._damaged(name, "is missing.") from error
         except IsADirectoryError as error:
-            msg = f"{self.url}/{name} is damaged: it is a directory."
-            raise self._damaged(name, msg) from error
+            raise self._damaged(name, "is damaged: it is a directory.") from error
         try:
             with file:
                 if not self._is_stated(name, file):
-                    raise self._damaged(name, f"{self.url}/{name} is damaged: it {OTHER}: {MADE_AGAIN}")
+                    raise self._damaged(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
                 archive = zipfile.ZipFile(file)
                 told = json.loads(_values_of(archive, FACTS))
                 arrays = {
@@ -328,8 +323,7 @@ class Store:
                     for key, (kind, shape) in told["arrays"].items()
                 }
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            msg = f"{self.url}/{name} is damaged: {error}"
-            raise self._damaged(name, msg) from error
+            raise self._damaged(name, f"is damaged: {error}") from error
         count_bytes(read=sum(values.nbytes for values in arrays.values()))
         return arrays, told["facts"]
 
