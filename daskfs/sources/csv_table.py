@@ -113,10 +113,7 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
         raise InputError(msg)
     begin = position if begin is None else begin
     delimiter, columns = _parse_header(read_range(path, 0, begin).tobytes(), delimiter, path)
-    stop = min(begin + HEAD_BYTES, position)
-    head = b"" if decimal else read_range(path, begin, stop).tobytes()
-    cells = _cells_of(head.decode("utf-8", "replace"), delimiter, is_cut=stop < position)
-    numerals = Numerals(decimal) if decimal else Numerals.of_table(cells)
+    numerals = Numerals(decimal) if decimal else _numerals_from(begin, path, size, delimiter)
     n_rows = n_lines - n_blank + 1 if end > begin else 0
     if len(columns) > 1 and first_blank is not None and first_blank < n_rows:
         msg = f"{path}: row {first_blank} (the first below the header is 0) is a blank line."
@@ -134,10 +131,12 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
     )
 
 
-def _cells_of(text: str, delimiter: str, *, is_cut: bool) -> list[str]:
-    """Return the cells in a piece of text, without the last if the piece is cut there."""
+def _numerals_from(start: int, path: StoragePath, size: int, delimiter: str) -> Numerals:
+    """Return the numerals of a table by the cells behind its header, which ends at `start`."""
+    stop = min(start + HEAD_BYTES, size)
+    text = read_range(path, start, stop).tobytes().decode("utf-8", "replace")
     cells = [cell.strip(' "') for line in text.splitlines() for cell in line.split(delimiter)]
-    return cells[:-1] if is_cut else cells
+    return Numerals.of_table(cells if stop == size else cells[:-1])  # the last one may be cut
 
 
 def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:

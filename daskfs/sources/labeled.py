@@ -68,9 +68,9 @@ class LabeledSource(Source):
             identity,
             nnz,
             row_multiple,
-            self._labels is not None,
-            tuple(self._sample_columns),
-            self._row_names is not None,
+            has_labels=self._labels is not None,
+            sample_columns=tuple(self._sample_columns),
+            has_row_names=self._row_names is not None,
         )
 
     def labels_column(self) -> StoredColumn | None:

@@ -10,7 +10,8 @@ import io
 import tokenize
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
+from daskfs.sources.unpacked import Unpacked
 from daskfs.storage import Fill, StoragePath, first_line, open_ranges
 from daskfs.storage.npy_header import read_header
 
@@ -29,27 +31,21 @@ HEADER_BYTES = 16 << 10
 HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
 
 
-class Location(Protocol):
-    """The bytes of an ``.npy`` payload: a range of a file."""
+@dataclass(frozen=True)
+class FileRange:
+    """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
 
+    path: StoragePath
     offset: int
     size: int
 
     def reading(self) -> AbstractContextManager[Fill]:
-        """Return a context manager that yields a :data:`daskfs.storage.Fill` of the file."""
-
-
-class FileRange:
-    """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
-
-    def __init__(self, path: StoragePath, offset: int, size: int) -> None:
-        self.path = path
-        self.offset = offset
-        self.size = size
-
-    def reading(self) -> AbstractContextManager[Fill]:
         """Return a context manager that opens the file and yields its :data:`daskfs.storage.Fill`."""
         return open_ranges(self.path)
+
+
+Location = FileRange | Unpacked
+"""The bytes of an ``.npy`` payload."""
 
 
 def whole_file(path: StoragePath) -> FileRange:
