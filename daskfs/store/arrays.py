@@ -13,11 +13,11 @@ import math
 import sys
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ COMPRESSOR: Literal["lz4"] = "lz4"
 LEVEL = 5
 """Compressor and level of Blosc, which shuffles bytes before."""
 
+Value = TypeVar("Value")
 Written = tuple[int, int]
 """Size of a chunk as stored, and the CRC-32C at its end."""
 
@@ -242,7 +243,7 @@ class ChunkedArray:
     def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         try:
-            return np.frombuffer(_read_anew(self._path(position)), np.uint8)
+            return np.frombuffer(read_anew(self._path(position), read_buffer), np.uint8)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._missing(self._path(position)) from error
 
@@ -328,15 +329,15 @@ def checksum_of(data: bytes | np.ndarray) -> int:
     return int(value(data))
 
 
-def _read_anew(path: StoragePath) -> memoryview:
-    """Read a file or an object, even one that another machine has just written."""
+def read_anew(path: StoragePath, read: Callable[[StoragePath], Value]) -> Value:
+    """Return ``read(path)`` of a file or an object, even one that another machine has just written."""
     try:
-        return read_buffer(path)
+        return read(path)
     except FileNotFoundError:
         if isinstance(path, ObjectPath):
             raise
         refresh(path.parent)
-        return read_buffer(path)
+        return read(path)
 
 
 def _has_failed(error: BaseException) -> bool:
