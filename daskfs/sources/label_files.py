@@ -55,7 +55,7 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     if suffix == ".npy":
         return array_in_file(path, None).in_parts
     if suffix == ".txt":
-        lines = TextLines(path, str.strip, "label")
+        lines = TextLines(path, str.strip, "text in UTF-8 with one label a line")
         return _with_trailing_blank(TextColumn(lines.arrow_parts), lambda: lines.n_blank, n_samples)
     msg = f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt."
     raise InputError(msg)
@@ -85,13 +85,13 @@ def _parts_of_table(path: StoragePath, column: str | None, n_samples: int) -> Ca
 
 
 class TextLines:
-    """A text file with one value a line, which `value_of` returns, empty for none; `what` is a noun for a value.
+    """A text file with one value a line, which `value_of` returns, empty for none; `content` says so in messages.
 
     Lines without a value at the end are in no part; `n_blank` is their number after a pass.
     """
 
-    def __init__(self, path: StoragePath, value_of: Callable[[str], str], what: str) -> None:
-        self._path, self._value_of, self._what, self.n_blank = path, value_of, what, 0
+    def __init__(self, path: StoragePath, value_of: Callable[[str], str], content: str) -> None:
+        self._path, self._value_of, self._content, self.n_blank = path, value_of, content, 0
 
     def parts(self) -> Iterator[list[str | None]]:
         """Yield the values of some lines at a time, None for none."""
@@ -105,7 +105,7 @@ class TextLines:
                         self.n_blank = 0
                     self.n_blank += len(batch) - end
         except UnicodeDecodeError as error:
-            msg = f"{self._path} is not a text file in UTF-8 with one {self._what} a line."
+            msg = f"{self._path} is not {self._content}."
             raise InputError(msg) from error
 
     def arrow_parts(self) -> Iterator[Any]:

@@ -198,7 +198,8 @@ def _names_of_file(path: StoragePath, column: str | None) -> tuple[str, ...]:
     That is `column`, counted from 1, else the first one, or in ``features.tsv`` and ``genes.tsv`` of 10x the second
     one, after the identifiers.
     """
-    lines = TextLines(path, lambda line: line.rstrip("\n") if line.strip() else "", "feature name")
+    content = "a text file in UTF-8 with one feature name a line"
+    lines = TextLines(path, lambda line: line.rstrip("\n") if line.strip() else "", content)
     rows = [(line or "").split("\t") for part in lines.parts() for line in part]
     n_columns = min((len(row) for row in rows), default=1)
     number = min(2, n_columns) if path.name in TENX_NAMES else 1

@@ -153,4 +153,4 @@ def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str 
         cells = line.rstrip("\r\n").split("\t")
         return cells[number - 1].strip() if len(cells) >= number else ""
 
-    return TextLines(path, name_of, "name of a row").parts()
+    return TextLines(path, name_of, "a text file in UTF-8 with one name of a row a line").parts()
