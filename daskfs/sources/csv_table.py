@@ -113,7 +113,7 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
         raise InputError(msg)
     begin = position if begin is None else begin
     delimiter, columns = _parse_header(read_range(path, 0, begin).tobytes(), delimiter, path)
-    numerals = Numerals(decimal) if decimal else _numerals_from(begin, path, size, delimiter)
+    numerals = Numerals(decimal) if decimal else _numerals_of(path, begin, size, delimiter)
     n_rows = n_lines - n_blank + 1 if end > begin else 0
     if len(columns) > 1 and first_blank is not None and first_blank < n_rows:
         msg = f"{path}: row {first_blank} (the first below the header is 0) is a blank line."
@@ -131,7 +131,7 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
     )
 
 
-def _numerals_from(start: int, path: StoragePath, size: int, delimiter: str) -> Numerals:
+def _numerals_of(path: StoragePath, start: int, size: int, delimiter: str) -> Numerals:
     """Return the numerals of a table by the cells behind its header, which ends at `start`."""
     stop = min(start + HEAD_BYTES, size)
     text = read_range(path, start, stop).tobytes().decode("utf-8", "replace")

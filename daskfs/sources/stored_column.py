@@ -91,7 +91,7 @@ class Source:
 
     def verify(self) -> list[str]:
         """Check once what reads of rows cannot tell, and return warnings; :class:`InputError` for damage."""
-        return []
+        return []  # reads of rows find all damage that there is a checksum for
 
     def read_labels(self) -> np.ndarray | None:
         """Return the labels as stored, shape (n_samples,), or None if there are none."""
