@@ -19,7 +19,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
-from daskfs.sources.unpacked import Unpacked
+from daskfs.sources.unpacked import ScratchFile
 from daskfs.storage import Fill, StoragePath, first_line, open_ranges
 from daskfs.storage.npy_header import read_header
 
@@ -44,7 +44,7 @@ class FileRange:
         return open_ranges(self.path)
 
 
-Location = FileRange | Unpacked
+Location = FileRange | ScratchFile
 """The bytes of an ``.npy`` payload."""
 
 

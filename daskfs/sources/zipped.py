@@ -14,7 +14,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.sources.checks import read_error, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
-from daskfs.sources.unpacked import KEPT, Unpacked, unpack
+from daskfs.sources.unpacked import KEPT, ScratchFile, unpack
 from daskfs.storage import StoragePath, first_line, zip_archive
 from daskfs.storage.file_cache import cached_by_file
 
@@ -101,7 +101,7 @@ class NpzFile:
 
 
 @cached_by_file(KEPT)
-def _unpack(path: StoragePath, filename: str) -> Unpacked:
+def _unpack(path: StoragePath, filename: str) -> ScratchFile:
     return unpack(_blocks(path, filename), _where(path, filename), "write the file with numpy.savez")
 
 
