@@ -153,7 +153,9 @@ def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
             "before scale_factor and add_offset."
         )
         raise InputError(msg)
-    return [int(number) if np.isfinite(number) else float(number) for number in found]
+    info = np.iinfo(array.dtype)
+    # NumPy 2.5 crashes where it compares strided integers with a Python integer that is beyond their dtype
+    return [int(n) if np.isfinite(n) and info.min <= int(n) <= info.max else n for n in found]
 
 
 def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating[Any] | None:
