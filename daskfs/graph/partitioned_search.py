@@ -59,7 +59,7 @@ from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Spac
 from daskfs.graph.rows import searched_tiles
 from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.blocks import index_dtype, is_sparse
+from daskfs.kernels.blocks import index_dtype, is_sparse, stack_blocks
 from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
 from daskfs.kernels.neighbors.cells import (
     CALIBRATION_RANKS,
@@ -285,16 +285,12 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
                 nearest = close_band(rows, first, queries, numbers, spec, nearest)
     store.open(layout.KNN_RECALL.format(spec.name))[unit : unit + 1] = nearest[None]
     members = joined_members(parts)
-    X = blocks[0] if len(blocks) == 1 else _stacked(blocks)
+    X = stack_blocks(blocks)
     shards = ShardWriter(store, layout.SPILL_ROWS.format(spec.name, unit))
     shards.write(_spilled(X, members, start, spilled_rows(tiles.shape)))
     shards.close()
     sizes = np.bincount(members.group, minlength=plan.n_groups)
     return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
-
-
-def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_matrix:
-    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
 
 
 def _spilled(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows: int) -> Iterator[Piece]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,7 +23,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD
 from daskfs.storage import StoragePath, as_path, put
 from daskfs.store import layout
-from daskfs.store.arrays import count_bytes
+from daskfs.store.arrays import Readable, count_bytes
 from daskfs.store.store import Store
 
 INDICES, DISTANCES = (PurePath(name).name for name in (layout.KNN_INDICES, layout.KNN_DISTANCES))
@@ -36,22 +36,6 @@ MOST_MATRIX_ROWS = 2**31
 """Rows of a matrix, whose pairs are sorted as integers of 63 bits and a side of the diagonal."""
 RUN_ENTRIES = (2**20, 2**23)
 """Minimum and maximum number of entries that are sorted at a time."""
-
-
-class Readable(Protocol):
-    """Array, or an object that is read like one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the array."""
-        ...
-
-    def __getitem__(self, selection: Any, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False)

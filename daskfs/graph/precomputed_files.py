@@ -21,7 +21,6 @@ from daskfs.graph.precomputed import (
     EntryRows,
     Graph,
     NeighborLists,
-    Readable,
     WeightMatrix,
     check_kind,
 )
@@ -37,6 +36,7 @@ from daskfs.sources.zarr_chunks import sampled_chunk_files
 from daskfs.sources.zipped import NpzFile
 from daskfs.storage import StoragePath, as_path, errors_of, map_concurrent, name_below
 from daskfs.store import layout
+from daskfs.store.arrays import Readable
 
 EXPECTED = (
     "A graph is a daskfs run, or a group of neighbor lists in one (RUN/knn/NAME); a sparse matrix of weights in an "

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import column_extremes, is_sparse
 from daskfs.kernels.digits import loses_digits
 from daskfs.kernels.labels import LabelCounter, LabelCounts
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
@@ -151,11 +151,7 @@ def _scan(source: Source, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarr
             for name, mask in masks.items():
                 at_column = block.indices[mask] if is_sparse(block) else np.nonzero(mask)[1]
                 counts[name] += np.bincount(at_column, minlength=shape.n_features)
-        if is_sparse(block):
-            low = np.fmin(low, block.min(axis=0).toarray().ravel())
-            high = np.fmax(high, block.max(axis=0).toarray().ravel())
-            continue
-        low = np.fmin(low, np.fmin.reduce(block, axis=0))
-        high = np.fmax(high, np.fmax.reduce(block, axis=0))
+        lowest, highest = column_extremes(block)
+        low, high = np.fmin(low, lowest), np.fmax(high, highest)
     is_whole = counts["missing"] + counts["beyond_2_53"] == 0
     return counts, (low == high) & is_whole, first_equal(hashes)

@@ -17,9 +17,9 @@ from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.checks import COLLECTION, is_generated
 from daskfs.sources.collection import collection_of
+from daskfs.sources.description import table_files
 from daskfs.sources.labels import LabelEncoding
 from daskfs.sources.marked import unmarked
-from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern, table_ending
 from daskfs.sources.resolve import NON_NUMERIC
 from daskfs.storage import as_path
 from daskfs.store.context import open_tiles
@@ -30,8 +30,6 @@ METHODS: dict[str | None, tuple[str, ...]] = {
     "regression": ("PearsonScore", "SupervisedLaplacianScore", "LaplacianScore", "VarianceScore"),
 }
 """Methods that are proposed for each task of the labels: of each kind one that takes little time."""
-
-
 LOOKED_AT = 2**24
 """Bytes of the rows that are searched for missing values."""
 
@@ -83,7 +81,8 @@ def propose_job(
     if is_tile_store(spec):
         found = open_tiles(spec.source).info.task
     else:
-        if _is_table(source):
+        is_frame = source.startswith(COLLECTION) and collection_of(source).layout.is_frame
+        if is_frame or (not is_generated(source) and table_files(as_path(source))):
             data["exclude"] = [*data.get("exclude", ()), NON_NUMERIC]
         opened = open_source(source_spec(make_data(data)))
         if (of_table := getattr(unmarked(opened), "left_out", None)) is not None:  # its columns have units of their own
@@ -117,15 +116,6 @@ def _several(methods: Sequence[str | Mapping[str, Any]]) -> bool:
     named = [one if isinstance(one, Mapping) else {"name": one} for one in methods]
     named = [one for one in named if one.get("name") != BASELINE]
     return len(named) > 1 or any("grid" in one or one.get("name") in EVERY for one in named)
-
-
-def _is_table(source: str) -> bool:
-    if is_generated(source):
-        return source.startswith(COLLECTION) and collection_of(source).layout.is_frame
-    path = as_path(source)
-    if table_ending(path) in TABLE_ENDINGS:
-        return True
-    return (path.is_dir() or is_pattern(path)) and find_parts(path) is not None
 
 
 def _stem(source: str) -> str:

@@ -8,10 +8,11 @@ from importlib import import_module
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
-from daskfs.sources.base import Source, SourceInfo, SourceSpec
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import COLLECTION, check_spec, unreadable
 from daskfs.sources.marked import Marked
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
+from daskfs.sources.stored_column import Source
 from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
@@ -75,51 +76,41 @@ def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
 
 
 def _open_path(spec: SourceSpec, path: StoragePath, known: PartSizes | None) -> Source:
-    is_file = path.is_file()
-    if not is_file and path.is_dir():
-        return _open_directory(spec, path, known)
-    if not is_file and not path.exists():
-        if not is_pattern(path):
-            msg = f"{path} does not exist."
-            raise InputError(msg)
-        if (parts := find_parts(path)) is None:
-            msg = f"{path} does not exist, and as a pattern fits no {', '.join(TABLE_ENDINGS)} file."
-            raise InputError(msg)
+    from daskfs.sources.zarr_array import read_metadata
+
+    if path.is_file():
+        return _open_file(spec, path)
+    is_folder = path.is_dir()
+    if is_folder and read_metadata(path) is not None:
+        from daskfs.sources.layouts import open_zarr
+
+        return open_zarr(spec, path)
+    is_absent = not is_folder and not path.exists()
+    if (is_folder or (is_absent and is_pattern(path))) and (parts := find_parts(path)) is not None:
         from daskfs.sources.tables import TableSource
 
         return TableSource(spec, path, parts, known)
-    if not is_file:
+    tables = ", ".join(TABLE_ENDINGS)
+    if is_folder:
+        msg = (
+            f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array, and has no {tables} "
+            f"files. Supported: {SUPPORTED}."
+        )
+    elif is_absent:
+        msg = f"{path} does not exist" + (f", and as a pattern fits no {tables} file." if is_pattern(path) else ".")
+    else:
         msg = f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times."
-        raise InputError(msg)
+    raise InputError(msg)
+
+
+def _open_file(spec: SourceSpec, path: StoragePath) -> Source:
     suffix = table_ending(path)
     if suffix in COMPRESSED:
         msg = f"{path} is compressed; decompress it first, because rows in it cannot be reached."
         raise InputError(msg)
-    return _open_file(spec, path, suffix)
-
-
-def _open_file(spec: SourceSpec, path: StoragePath, suffix: str) -> Source:
     if suffix not in READERS:
         msg = f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}."
         raise InputError(msg)
     module, _, name = READERS[suffix].partition(":")
     reader: Callable[[SourceSpec, StoragePath], Source] = getattr(import_module(f"daskfs.sources.{module}"), name)
     return reader(spec, path)
-
-
-def _open_directory(spec: SourceSpec, path: StoragePath, known: PartSizes | None) -> Source:
-    from daskfs.sources.zarr_array import read_metadata
-
-    if read_metadata(path) is not None:
-        from daskfs.sources.layouts import open_zarr
-
-        return open_zarr(spec, path)
-    if (parts := find_parts(path)) is not None:
-        from daskfs.sources.tables import TableSource
-
-        return TableSource(spec, path, parts, known)
-    msg = (
-        f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array, and has no "
-        f"{', '.join(TABLE_ENDINGS)} files. Supported: {SUPPORTED}."
-    )
-    raise InputError(msg)

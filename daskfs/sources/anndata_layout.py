@@ -48,7 +48,7 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     rows = Columns(obs.columns, obs.read, "column of obs", obs.arrays_of)
     called = obs.index if obs.index in obs.columns else None
     if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
-        return Contents(folder, matrix, arrays, rows, row_names=called)
+        return Contents(folder, matrix, arrays, rows, Columns((), obs.read), row_names=called)
     var = Frame(folder, RAW_VAR if name == "raw/X" else VAR)
     names = var.index_values()
     if len(names) != matrix.shape[1]:

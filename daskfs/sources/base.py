@@ -1,14 +1,12 @@
-"""The source protocol: data whose rows can be read by range, any number of times, from any process."""
+"""The user's description of data, and the facts about a source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-
-from daskfs.kernels.blocks import Block
 
 SAMPLE_COLUMNS = ("weights", "groups", "times", "batch")
 """Keys of the per-sample columns in the data block."""
@@ -92,41 +90,3 @@ class SourceInfo:
     has_labels: bool = field(default=False)
     sample_columns: tuple[str, ...] = ()
     has_row_names: bool = False
-
-
-class Source(Protocol):
-    """A reader of data in one format."""
-
-    info: SourceInfo
-
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as a C-ordered (stop - start, n_features) array or CSR matrix of ``info.dtype``.
-
-        Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
-        format around them (a row group, a chunk).
-        """
-        ...
-
-    def labels_column(self) -> Any:
-        """Return the labels, a :class:`daskfs.sources.stored_column.StoredColumn`, or None if there are none."""
-        ...
-
-    def sample_column(self, name: str) -> Any:
-        """Return the per-sample column of a key in :data:`SAMPLE_COLUMNS` likewise, or None."""
-        ...
-
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), or None if there are none."""
-        ...
-
-    def read_sample_column(self, name: str) -> np.ndarray | None:
-        """Return the per-sample column of a key in :data:`SAMPLE_COLUMNS`, checked, shape (n_samples,), or None."""
-        ...
-
-    def verify(self) -> list[str]:
-        """Check once what reads of rows cannot tell, and return warnings; :class:`InputError` for damage."""
-        ...
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as :func:`daskfs.sources.row_names.read_row_names` does, or None if there are none."""
-        ...

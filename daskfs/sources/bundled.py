@@ -9,7 +9,7 @@ import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
@@ -36,18 +36,9 @@ class BundledSource(LabeledSource):
         self._X: np.ndarray = np.ascontiguousarray(bunch.data)
         self._target: np.ndarray = np.asarray(bunch.target)
         super().__init__(spec, "column", labels=("target",), default_labels="target")
-        n_samples, n_features = check_shape(self._X.shape, spec.source)
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=block_dtype(self._X.dtype, spec.source),
-            is_sparse=False,
-            feature_names=resolve_feature_names(
-                spec, n_features, own=[str(feature) for feature in bunch.feature_names]
-            ),
-            identity={"kind": "sklearn", "name": name},
-            **self.named,
-        )
+        shape, dtype = check_shape(self._X.shape, spec.source), block_dtype(self._X.dtype, spec.source)
+        names = resolve_feature_names(spec, shape[1], own=[str(feature) for feature in bunch.feature_names])
+        self.info = self.describe(shape, dtype, names, {"kind": "sklearn", "name": name})
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""

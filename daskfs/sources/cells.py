@@ -98,6 +98,12 @@ def booleans_of(cells: Any) -> Any | None:
     return pc.if_else(cells.is_null(), None, pc.is_in(cells, value_set=pa.array(TRUE_CELLS, cells.type)))
 
 
+def values_of(cells: Any, numerals: Numerals) -> Any:
+    """Return trimmed cells as an Arrow array of booleans, else as :func:`numbers_of` does."""
+    booleans = booleans_of(cells)
+    return numbers_of(cells, numerals) if booleans is None else booleans
+
+
 def numbers_of(cells: Any, numerals: Numerals) -> Any:
     """Return trimmed cells as an Arrow array of float64 if all are numbers, else an :class:`NonNumeric`."""
     import pyarrow as pa
@@ -105,10 +111,7 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
 
     sign = SIGNS[numerals.decimal]
     is_number = pc.match_substring_regex(cells, NUMBER.format(sign))
-    is_odd = pc.invert(is_number)
-    is_grouped = _grouped(cells, numerals, is_number)
-    if is_grouped is not None:
-        is_odd = pc.or_(is_odd, is_grouped)
+    is_odd = pc.or_(pc.invert(is_number), _grouped(cells, numerals, is_number))
     places = np.flatnonzero(np.asarray(is_odd.fill_null(False)))  # noqa: FBT003
     if places.size:
         text, n_present = cells[int(places[0])].as_py(), len(cells) - cells.null_count
@@ -121,19 +124,20 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
     return cells.cast(pa.float64())
 
 
-def _grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any | None:
-    """Return a mask of the numbers whose point may separate thousands, None if there are none.
+def _grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
+    """Return a mask of the numbers whose point may separate thousands, one False if there are none.
 
     These are in columns in which all numbers without a point are below 1000, and all others have three digits after it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    none = pa.scalar(value=False)
     if numerals.is_sure:
-        return None
+        return none
     has_sign = pc.and_(is_number, pc.match_substring(cells, numerals.decimal))
     is_grouped = pc.match_substring_regex(cells, GROUPED.format(SIGNS[numerals.decimal]))
     plain = cells.filter(pc.and_not(is_number, has_sign))
     if not pc.any(has_sign).as_py() or not len(plain) or not pc.all(pc.or_(is_grouped, pc.invert(has_sign))).as_py():
-        return None
-    return is_grouped if pc.max(pc.abs(plain.cast(pa.float64()))).as_py() < THOUSAND else None
+        return none
+    return is_grouped if pc.max(pc.abs(plain.cast(pa.float64()))).as_py() < THOUSAND else none

@@ -21,11 +21,9 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
-from daskfs.sources.checks import shorten_names
 from daskfs.sources.hdf5 import Hdf5Array
 from daskfs.sources.matrices import Array
 
-NOT_DECODED = ("_Unsigned",)
 DEFAULT_FILLS = {
     "i2": -32767,
     "i4": -2147483647,
@@ -101,9 +99,8 @@ def decoding_of(array: Array) -> Decoding | None:
     attributes = array.attributes
     if array.dtype.kind not in "iuf" or not any(array.dimensions):
         return None
-    unknown = [name for name in NOT_DECODED if name in attributes]
-    if unknown:
-        msg = f"{array.where} has the attribute {shorten_names(unknown)}, which is not decoded: save it anew."
+    if "_Unsigned" in attributes:
+        msg = f"{array.where} has the attribute '_Unsigned', which is not decoded: save it anew."
         raise InputError(msg)
     fills = [*_numbers("_FillValue", array), *_numbers("missing_value", array)]
     if isinstance(array, Hdf5Array):
@@ -156,7 +153,9 @@ def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
             "before scale_factor and add_offset."
         )
         raise InputError(msg)
-    return [int(number) if np.isfinite(number) else float(number) for number in found]
+    info = np.iinfo(array.dtype)
+    # NumPy 2.5 crashes where it compares strided integers with a Python integer that is beyond their dtype
+    return [int(n) if np.isfinite(n) and info.min <= int(n) <= info.max else n for n in found]
 
 
 def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating[Any] | None:

@@ -15,7 +15,7 @@ from daskfs.errors import InputError, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.values import as_column
-from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
+from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, first_line, is_url
 
 MOST_FEATURES = 2**31 - 1
 """Sparse rows have column numbers of 32 bits."""
@@ -172,38 +172,24 @@ def is_generated(source: str) -> bool:
     return source.startswith(("sklearn:", "synthetic:", COLLECTION))
 
 
-def refuse_options(
-    spec: SourceSpec,
-    *,
-    array: bool = False,
-    exclude: bool = False,
-    dims: bool = False,
-    transpose: bool = False,
-    delimiter: bool = False,
-) -> None:
-    """Raise :class:`InputError` if the spec sets an option that its kind of source does not have.
-
-    The flags say which ones it has; `delimiter` also stands for `decimal`.
-    """
-    if spec.array is not None and not array:
-        msg = (
-            f"data.array is {spec.array!r}, but {spec.source} holds a single matrix; "
-            "only .npz and HDF5 files and Zarr groups have members."
-        )
-        raise InputError(msg)
-    if spec.dims is not None and not dims:
-        msg = f"data.dims is {shorten_names(spec.dims)}, but {spec.source} has no dimensions with names: leave it out."
-        raise InputError(msg)
-    if spec.transpose and not transpose:
-        msg = f"data.transpose is for Matrix Market files (.mtx), and {spec.source} is none: leave it out."
-        raise InputError(msg)
-    for key in ("delimiter", "decimal"):
-        if getattr(spec, key) is not None and not delimiter:
-            msg = f"data.{key} is for tables of text (.csv, .tsv, .txt), and {spec.source} is none: leave it out."
+def refuse_options(spec: SourceSpec, *options: str) -> None:
+    """Raise :class:`InputError` if the spec sets an option of other kinds of sources than this, which has `options`."""
+    of_text = f"is for tables of text (.csv, .tsv, .txt), and {spec.source} is none: leave it out."
+    refusals = {
+        "array": (
+            f"is {spec.array!r}, but {spec.source} holds a single matrix; only .npz and HDF5 files and Zarr groups "
+            "have members."
+        ),
+        "dims": f"is {shorten_names(spec.dims or ())}, but {spec.source} has no dimensions with names: leave it out.",
+        "transpose": f"is for Matrix Market files (.mtx), and {spec.source} is none: leave it out.",
+        "delimiter": of_text,
+        "decimal": of_text,
+        "exclude": f"names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns.",
+    }
+    for option, refusal in refusals.items():
+        if option not in options and getattr(spec, option) not in (None, False, ()):
+            msg = f"data.{option} {refusal}"
             raise InputError(msg)
-    if spec.exclude and not exclude:
-        msg = f"data.exclude names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns."
-        raise InputError(msg)
 
 
 def split_reference(reference: str) -> tuple[StoragePath, str | None] | None:
@@ -240,6 +226,13 @@ def file_state(path: StoragePath) -> list[int] | None:
     except FileNotFoundError:
         return None
     return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
+
+
+def read_error(path: StoragePath, error: Exception, what: str) -> Exception:
+    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
+    if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
+        return error
+    return InputError(f"{path} {what}: {first_line(error)}")
 
 
 def unreadable(where: object, error: OSError) -> InputError:

@@ -16,9 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
+from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
 from daskfs.kernels.digits import as_floats
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import COLLECTION, block_dtype, check_range, check_shape, not_numbers, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import NON_NUMERIC, resolve_columns, resolve_feature_names
@@ -234,7 +234,7 @@ class CollectionSource(LabeledSource):
     """
 
     def __init__(self, spec: SourceSpec, layout: Layout, blocks: BlocksOf) -> None:
-        refuse_options(spec, exclude=layout.is_frame)
+        refuse_options(spec, *(["exclude"] if layout.is_frame else []))
         super().__init__(spec)
         self._layout, self._blocks = layout, blocks
         features, names = list(range(layout.n_columns)), layout.names
@@ -250,16 +250,13 @@ class CollectionSource(LabeledSource):
         dtypes = {layout.dtypes[column if layout.is_frame else 0] for column in features}
         own = None if names is None else [names[column] for column in features]
         self._features = features
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=common_dtype({dtype for dtype in dtypes if dtype is not None}, WHERE),
-            is_sparse=layout.nnz is not None,
-            feature_names=resolve_feature_names(spec, n_features, own=own),
-            identity={"kind": "dask", "token": layout.token, "shape": [n_samples, n_features]},
-            nnz=layout.nnz,
-            row_multiple=int(np.diff(layout.starts).max()),
-            **self.named,
+        self.info = self.describe(
+            (n_samples, n_features),
+            common_dtype({dtype for dtype in dtypes if dtype is not None}, WHERE),
+            resolve_feature_names(spec, n_features, own=own),
+            {"kind": "dask", "token": layout.token, "shape": [n_samples, n_features]},
+            layout.nnz,
+            int(np.diff(layout.starts).max()),
         )
 
     def verify(self) -> list[str]:
@@ -285,9 +282,9 @@ class CollectionSource(LabeledSource):
                 )
                 raise InputError(msg)
             parts.append(whole[max(start - first, 0) : stop - first])
-        if not self.info.is_sparse:
-            return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        found: sp.csr_matrix = sp.vstack(parts, format="csr")
+        found = stack_blocks(parts)
+        if not is_sparse(found):
+            return np.ascontiguousarray(found)
         found.sum_duplicates()
         return found
 

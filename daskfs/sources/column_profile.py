@@ -10,6 +10,7 @@ import numpy as np
 
 from daskfs.sources.cells import DECIMAL_POINT, NonNumeric, Numerals, booleans_of, numbers_of, trimmed
 from daskfs.sources.columns import plain
+from daskfs.sources.values import decoded
 
 LABELS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
 GROUPS = {"batch", "donor", "group", "patient", "plate", "sample", "site", "subject"}
@@ -129,9 +130,8 @@ class ColumnProfile:
     @property
     def _counts_rows(self) -> bool:
         """Whether the values are whole numbers without a gap, each once."""
-        if self.kind != "integer" or self.is_many or not self.values:
-            return False
-        return max(self.values) - min(self.values) == len(self.values) - 1
+        is_counted = self.kind == "integer" and bool(self.values)
+        return is_counted and max(self.values) - min(self.values) == len(self.values) - 1
 
 
 def _kind(cells: Any) -> str:
@@ -170,10 +170,8 @@ def as_cells(values: np.ndarray) -> Any:
     """Return a vector of a file, shape (n,), as an Arrow array; a missing value is null."""
     import pyarrow as pa
 
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8", "replace")
-    if values.dtype.kind in "OUT":
-        cells = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values.tolist()]
+    if values.dtype.kind in "OSUT":
+        cells = list(map(decoded, values.tolist()))
         if len({type(cell) for cell in cells if cell is not None}) > 1:
             cells = [None if cell is None else str(cell) for cell in cells]
         return pa.array(cells, from_pandas=True)

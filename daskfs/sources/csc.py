@@ -8,19 +8,16 @@ deleted when the process ends.
 from __future__ import annotations
 
 import itertools
-import tempfile
 import threading
-import weakref
-from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import index_dtype
+from daskfs.kernels.blocks import Block, index_dtype, stack_blocks
 from daskfs.sources.csr import Part, SparseParts, canonical
-from daskfs.storage import fill_from
+from daskfs.sources.unpacked import ScratchFile
 
 BUCKET_BYTES = 16 << 20
 """Target size of a bucket."""
@@ -51,16 +48,14 @@ class CscRows(SparseParts):
         self._lock = threading.Lock()
         self._ordered: _Buckets | None = None
 
-    def read_rows(self, start: int, stop: int) -> sp.csr_matrix:
+    def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), with sorted and unique indices."""
         with self._lock:  # else each thread of a worker would write the file
             if self._ordered is None:
                 self._ordered = self._in_order()
         step = self.row_multiple
         blocks = [self._rows(bucket, start, stop) for bucket in range(start // step, -(-stop // step))]
-        if not blocks:
-            return sp.csr_matrix((stop - start, self.shape[1]), dtype=self.dtype)
-        return blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.vstack(blocks, format="csr"))
+        return stack_blocks(blocks or [sp.csr_matrix((stop - start, self.shape[1]), dtype=self.dtype)])
 
     def _rows(self, bucket: int, start: int, stop: int) -> sp.csr_matrix:
         assert self._ordered is not None
@@ -108,12 +103,12 @@ class _Buckets:
     """Entries in an unnamed temporary file, sorted into buckets; the file is deleted with this object."""
 
     def __init__(self, count: int, entry: np.dtype[Any], where: str) -> None:
-        self._entry, self._where = entry, where
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-", buffering=0)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
+        self._entry = entry
+        rows = f"the rows of {where}, whose columns are compressed,"
+        self._file = ScratchFile(f"{rows} could not be brought into order in", "save the matrix as CSR")
         self._waiting: list[list[np.ndarray]] = [[] for _ in range(count)]
         self._places: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        self._n_waiting, self._size = 0, 0
+        self._n_waiting = 0
 
     def add(self, entries: np.ndarray, buckets: np.ndarray) -> None:
         """Add `entries`, structured, shape (n,), to the `buckets` of the given numbers, integers, shape (n,)."""
@@ -130,24 +125,11 @@ class _Buckets:
         """Write the buffered entries; a failed write raises :class:`InputError`."""
         for waiting, places in zip(self._waiting, self._places, strict=True):
             if waiting:
-                places.append((self._size, sum(len(part) for part in waiting)))
+                places.append((self._file.size, sum(len(part) for part in waiting)))
                 for part in waiting:
-                    self._write(part)
+                    self._file.append(part.view(np.uint8).data)
                 waiting.clear()
         self._n_waiting = 0
-
-    def _write(self, part: np.ndarray) -> None:
-        view = part.view(np.uint8).data
-        try:
-            while view:
-                count = self._file.write(view)
-                view, self._size = view[count:], self._size + count
-        except OSError as error:
-            msg = (
-                f"the rows of {self._where}, whose columns are compressed, could not be brought into order in "
-                f"{tempfile.gettempdir()}: {error}. Point TMPDIR to a larger disk, or save the matrix as CSR."
-            )
-            raise InputError(msg) from error
 
     def read(self, bucket: int) -> np.ndarray:
         """Return the entries of a bucket, structured, shape (n,), in the order in which they were added."""
@@ -155,6 +137,6 @@ class _Buckets:
         out = np.empty(sum(count for _, count in places), self._entry)
         bounds = np.cumsum([0, *(count for _, count in places)])
         views = [out[a:b].view(np.uint8).data for a, b in itertools.pairwise(bounds)]
-        fill = partial(fill_from, self._file.fileno())
-        fill((offset, view) for (offset, _), view in zip(places, views, strict=True))
+        with self._file.reading() as fill:
+            fill((offset, view) for (offset, _), view in zip(places, views, strict=True))
         return out

@@ -34,8 +34,6 @@ class SparseParts:
 
     Attributes
     ----------
-    shape
-        (n_samples, n_features).
     dtype
         Dtype of the blocks.
     nnz

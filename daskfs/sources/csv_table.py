@@ -6,17 +6,18 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.kernels.blocks import column_extremes
 from daskfs.kernels.digits import LIMIT, mark_spelled
-from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, booleans_of, numbers_of, trimmed
+from daskfs.sources.cells import MISSING_CELLS, NonNumeric, Numerals, trimmed, values_of
 from daskfs.sources.checks import not_numbers, shorten_names, unknown_name
-from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
+from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, RowText, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
 from daskfs.sources.values import as_number
 from daskfs.storage import StoragePath, first_line
@@ -112,10 +113,7 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
         raise InputError(msg)
     begin = position if begin is None else begin
     delimiter, columns = _parse_header(read_range(path, 0, begin).tobytes(), delimiter, path)
-    stop = min(begin + HEAD_BYTES, position)
-    head = b"" if decimal else read_range(path, begin, stop).tobytes()
-    cells = _cells_of(head.decode("utf-8", "replace"), delimiter, is_cut=stop < position)
-    numerals = Numerals(decimal) if decimal else Numerals.of_table(cells)
+    numerals = Numerals(decimal) if decimal else _numerals_of(path, begin, size, delimiter)
     n_rows = n_lines - n_blank + 1 if end > begin else 0
     if len(columns) > 1 and first_blank is not None and first_blank < n_rows:
         msg = f"{path}: row {first_blank} (the first below the header is 0) is a blank line."
@@ -133,10 +131,12 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
     )
 
 
-def _cells_of(text: str, delimiter: str, *, is_cut: bool) -> list[str]:
-    """Return the cells in a piece of text, without the last if the piece is cut there."""
+def _numerals_of(path: StoragePath, start: int, size: int, delimiter: str) -> Numerals:
+    """Return the numerals of a table by the cells behind its header, which ends at `start`."""
+    stop = min(start + HEAD_BYTES, size)
+    text = read_range(path, start, stop).tobytes().decode("utf-8", "replace")
     cells = [cell.strip(' "') for line in text.splitlines() for cell in line.split(delimiter)]
-    return cells[:-1] if is_cut else cells
+    return Numerals.of_table(cells if stop == size else cells[:-1])  # the last one may be cut
 
 
 def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:
@@ -177,7 +177,6 @@ class CsvTable:
         Character between cells; None for a tab in a ``.tsv`` file, else what fits the header.
     decimal
         Decimal point or comma; None for what cells settle that can mean one thing only, a point if there are none.
-
     missing_cells
         Cells that are missing beside the empty ones and those of :data:`~daskfs.sources.cells.MISSING_CELLS`.
 
@@ -245,104 +244,84 @@ class CsvTable:
 
         Those of which more than half of the cells are numbers are no text, but faulty.
         """
-        import pyarrow as pa
-
-        for first, last, data in self._ranges.overlapping(0, min(1, self.n_rows)):
-            text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
-            found = [(column, self._as_numbers(text.column(place), column)) for place, column in enumerate(columns)]
-            texts = [(column, odd) for column, odd in found if isinstance(odd, NonNumeric) and not odd.is_rare]
-            return [(column, _holds(odd, first, last)) for column, odd in texts]
+        for rows in self._ranges.overlapping(0, min(1, self.n_rows)):
+            odds = {column: odd for column, odd in self._from_text(columns, rows) if isinstance(odd, NonNumeric)}
+            return [(column, _holds(odd, rows)) for column, odd in odds.items() if not odd.is_rare]
         return []
 
     def empty(self, columns: Sequence[int]) -> list[int]:
         """Return the columns in which every cell is missing."""
-        import pyarrow as pa
-
         left = list(columns)
-        for first, last, data in self._ranges.overlapping(0, self.n_rows):
-            text = self._parse(left, dict.fromkeys(left, pa.string()), first, last, data).columns if left else []
+        for rows in self._ranges.overlapping(0, self.n_rows):
+            text = self._parse(left, rows).columns if left else []
             left = [column for column, cells in zip(left, text, strict=True) if _is_empty(cells, self._missing)]
         return left
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
-        import pyarrow as pa
-
         stop = start + len(out)
-        for first, last, data in self._ranges.overlapping(start, stop):
-            table = self._parse_numbers(columns, first, last, data)
+        for rows in self._ranges.overlapping(start, stop):
+            first, last, _ = rows
             begin, end = max(start, first), min(stop, last)
-            for position, column in enumerate(table):
-                out[begin - start : end - start, position] = column[begin - first : end - first]
-            rows = out[begin - start : end - start]
-            largest = np.fmax(np.fmax.reduce(rows, axis=0), -np.fmin.reduce(rows, axis=0))  # copies no rows
-            if (large := np.flatnonzero(largest >= LIMIT)).size:
-                wanted = [columns[int(position)] for position in large]
-                text = self._parse(wanted, dict.fromkeys(wanted, pa.string()), first, last, data)
-                for place, cells in zip(large, text.columns, strict=True):
-                    mark_spelled(rows[:, place], cells.slice(begin - first, end - begin).to_pylist)
+            values = out[begin - start : end - start]
+            for position, column in enumerate(self._parse_numbers(columns, rows)):
+                values[:, position] = column[begin - first : end - first]
+            lowest, highest = column_extremes(values)  # copies no rows
+            if large := np.flatnonzero(np.fmax(highest, -lowest) >= LIMIT).tolist():
+                text = self._parse([columns[position] for position in large], rows)
+                for position, cells in zip(large, text.columns, strict=True):
+                    mark_spelled(values[:, position], cells.slice(begin - first, end - begin).to_pylist)
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield all columns as chunked Arrow arrays, range by range: of numbers or booleans, else of text."""
         import pyarrow as pa
 
         columns, numbers = range(len(self.columns)), set[int]()
-        for first, last, data in self._ranges.overlapping(0, self.n_rows):
-            types = {column: pa.float64() if column in numbers else pa.string() for column in columns}
+        for rows in self._ranges.overlapping(0, self.n_rows):
             try:
-                part = self._parse(columns, types, first, last, data).columns
+                part = self._parse(columns, rows, dict.fromkeys(numbers, pa.float64())).columns
             except _CellError:
                 numbers.clear()
-                part = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data).columns
-            for column in (column for column in columns if part[column].type == pa.string()):
+                part = self._parse(columns, rows).columns
+            for column in {*columns} - numbers:
                 cells = trimmed(part[column], self._missing)
-                truth = booleans_of(cells)
-                values = numbers_of(cells, self.numerals) if truth is None else truth
+                values = values_of(cells, self.numerals)
                 part[column] = cells if isinstance(values, NonNumeric) else values
-                if truth is None and self.numerals.is_sure and not isinstance(values, NonNumeric):
+                if self.numerals.is_sure and part[column].type == pa.float64():
                     numbers.add(column)
             yield part
 
     def column_parts(self, column: int) -> Iterator[Any]:
         """Yield one column as chunked Arrow arrays of text, one for each parsed range."""
+        for rows in self._ranges.overlapping(0, self.n_rows):
+            yield self._parse([column], rows).column(0)
+
+    def _parse_numbers(self, columns: Sequence[int], rows: RowText) -> list[np.ndarray]:
         import pyarrow as pa
 
-        for first, last, data in self._ranges.overlapping(0, self.n_rows):
-            yield self._parse([column], {column: pa.string()}, first, last, data).column(0)
-
-    def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: np.ndarray) -> list[np.ndarray]:
-        import pyarrow as pa
-
-        types = {column: pa.bool_() if column in self._boolean else pa.float64() for column in columns}
-        if self.numerals.is_sure or not (data == POINT).any():
+        if self.numerals.is_sure or not (rows[2] == POINT).any():
+            types = {column: pa.bool_() if column in self._boolean else pa.float64() for column in columns}
             with contextlib.suppress(_CellError):
-                table = self._parse(columns, types, first, last, data)
-                return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
-        text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
-        found = [self._as_numbers(text.column(position), column) for position, column in enumerate(columns)]
-        odds = {column: odd for column, odd in zip(columns, found, strict=True) if isinstance(odd, NonNumeric)}
-        if odds:
-            wrong = [(self.columns[column], _holds(odd, first, last)) for column, odd in odds.items()]
-            markers = [odd.text for odd in odds.values() if odd.is_rare and not odd.is_grouped]
+                return [_as_floats(column) for column in self._parse(columns, rows, types).columns]
+        values = list(self._from_text(columns, rows))
+        if odds := [(column, odd) for column, odd in values if isinstance(odd, NonNumeric)]:
+            wrong = [(self.columns[column], _holds(odd, rows)) for column, odd in odds]
+            markers = [odd.text for _, odd in odds if odd.is_rare and not odd.is_grouped]
             raise not_numbers(str(self.path), wrong, markers)
-        return [value for value in found if not isinstance(value, NonNumeric)]
+        self._boolean.update(column for column, cells in values if pa.types.is_boolean(cells.type))
+        return [_as_floats(cells) for _, cells in values]
 
-    def _as_numbers(self, cells: Any, column: int) -> np.ndarray | NonNumeric:
-        """Return the values of cells of text, or those that are no numbers."""
-        import pyarrow as pa
+    def _from_text(self, columns: Sequence[int], rows: RowText) -> Iterator[tuple[int, Any]]:
+        """Yield each column with its values, an Arrow array, or the cells of it that are no numbers."""
+        for column, cells in zip(columns, self._parse(columns, rows).columns, strict=True):
+            yield column, values_of(trimmed(cells, self._missing), self.numerals)
 
-        cells = trimmed(cells, self._missing)
-        values = booleans_of(cells)
-        if values is None:
-            values = numbers_of(cells, self.numerals)
-        else:
-            self._boolean.add(column)
-        return values if isinstance(values, NonNumeric) else np.asarray(values.cast(pa.float64()).to_numpy())
-
-    def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: np.ndarray) -> Any:
+    def _parse(self, columns: Sequence[int], rows: RowText, types: Mapping[int, Any] | None = None) -> Any:
+        """Return columns as an Arrow table, of text where `types` has no other type."""
         import pyarrow as pa
         import pyarrow.csv
 
+        first, last, data = rows
         # Arrow finds columns by name, but names in a file may repeat.
         names = [str(index) for index in range(len(self.columns))]
         try:
@@ -356,7 +335,7 @@ class CsvTable:
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=[str(column) for column in columns],
-                    column_types={str(column): kind for column, kind in types.items()},
+                    column_types={str(column): (types or {}).get(column, pa.string()) for column in columns},
                     null_values=self._missing,
                     strings_can_be_null=True,
                     decimal_point=self.numerals.decimal,
@@ -396,7 +375,14 @@ class _CellError(Exception):
     """A cell could not be converted to the requested type."""
 
 
-def _holds(odd: NonNumeric, first: int, last: int) -> str:
+def _as_floats(column: Any) -> np.ndarray:
+    import pyarrow as pa
+
+    return np.asarray(column.cast(pa.float64()).to_numpy())
+
+
+def _holds(odd: NonNumeric, rows: RowText) -> str:
+    first, last, _ = rows
     count = f"{odd.count} of {odd.n_present} cells of rows {first}:{last}"
     hint = " (set data.decimal to a comma if it is one)" if re.match(DECIMAL_COMMA, odd.text) else ""
     if odd.is_grouped:

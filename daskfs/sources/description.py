@@ -65,8 +65,8 @@ def describe_source(spec: SourceSpec) -> Description:
     if is_generated(spec.source):
         return Description()
     path = as_path(spec.source)
-    if table := _files_of_table(path):
-        return _describe_table(table, spec)
+    if files := table_files(path):
+        return _describe_table(files, spec)
     ending = path.suffix.lower()
     if path.is_file() and ending == ".npz":
         return _describe_archive(NpzFile(path))
@@ -80,7 +80,7 @@ def describe_source(spec: SourceSpec) -> Description:
     return _describe_anndata(folder) if is_anndata(folder) else _describe_folder(folder)
 
 
-def _files_of_table(path: StoragePath) -> list[StoragePath]:
+def table_files(path: StoragePath) -> list[StoragePath]:
     """Return the files of the table at `path`; none if it is none."""
     if path.is_file():
         return [path] if table_ending(path) in TABLE_ENDINGS else []

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range
 from daskfs.sources.columns import in_rows
 from daskfs.sources.csr import CsrParts
@@ -27,12 +27,6 @@ class ColumnReader(Protocol):
 
     def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray:
         """Return some rows of a column, shape (n_rows,); by default all."""
-        ...
-
-
-def same(name: str) -> tuple[str, ...]:
-    """Return a tuple with only `name`."""
-    return (name,)
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Columns:
     names: tuple[str, ...]
     read: ColumnReader
     kind: str = "member"
-    arrays_of: Callable[[str], tuple[str, ...]] = same
+    arrays_of: Callable[[str], tuple[str, ...]] = lambda name: (name,)
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Contents:
     rows
         Columns that can be labels or per-sample columns.
     columns
-        Columns that ``data.feature_names`` may name; None for none.
+        Columns that ``data.feature_names`` may name.
     names
         Feature names, or None.
     name_arrays
@@ -85,7 +79,7 @@ class Contents:
     matrix: Matrix
     arrays: tuple[str, ...]
     rows: Columns
-    columns: Columns | None = None
+    columns: Columns
     names: tuple[str, ...] | None = None
     name_arrays: tuple[str, ...] = ()
     row_names: str | None = None
@@ -105,42 +99,18 @@ class MemberSource(LabeledSource):
     def __init__(self, spec: SourceSpec, contents: Contents) -> None:
         self._matrix, self._contents = contents.matrix, contents
         matrix = contents.matrix
-        own = contents.rows.names
-        super().__init__(
-            spec,
-            contents.rows.kind,
-            labels=own,
-            columns=own,
-            row_names=own,
-            default_row_names=contents.row_names,
-        )
+        own, called = contents.rows.names, contents.row_names
+        super().__init__(spec, contents.rows.kind, labels=own, columns=own, row_names=own, default_row_names=called)
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
-        named = contents.columns
-        n_samples, n_features = matrix.shape
         self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=matrix.dtype,
-            is_sparse=matrix.is_sparse,
-            feature_names=resolve_feature_names(
-                spec,
-                n_features,
-                own=contents.names,
-                members=() if named is None else named.names,
-                read_member=None if named is None else named.read,
-                kind="" if named is None else named.kind,
-            ),
-            identity=self.identity_now(),
-            nnz=matrix.nnz,
-            row_multiple=matrix.row_multiple,
-            **self.named,
+        names = resolve_feature_names(
+            spec, matrix.shape[1], contents.names, contents.columns.names, contents.columns.read, contents.columns.kind
         )
-        if self.info.feature_names is not None and len(self.info.feature_names) != n_features:
-            msg = f"{contents.folder.where} has {len(self.info.feature_names)} names, X has {n_features} columns."
-            raise InputError(msg)
+        self.info = self.describe(
+            matrix.shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple
+        )
 
     def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
         contents = self._contents
@@ -148,7 +118,7 @@ class MemberSource(LabeledSource):
         found = [*contents.arrays, *(array for name in columns for array in contents.rows.arrays_of(name))]
         if spec.feature_names is None:
             found += contents.name_arrays
-        elif contents.columns is not None and spec.feature_names in contents.columns.names:
+        elif spec.feature_names in contents.columns.names:
             found += contents.columns.arrays_of(spec.feature_names)
         return tuple(dict.fromkeys(found))
 

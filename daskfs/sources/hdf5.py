@@ -292,8 +292,7 @@ class Hdf5Array:
         """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
         rows = slice(start, start + len(out))
         if out.dtype != self.dtype or not out.flags.c_contiguous or not out.size:
-            with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-                out[...] = as_floats(self[rows], out.dtype)
+            out[...] = as_floats(self[rows], out.dtype)
             return
         with self._reading(rows) as dataset:
             dataset.read_direct(out, np.s_[rows])

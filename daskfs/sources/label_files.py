@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.cells import MISSING_CELLS
 from daskfs.sources.checks import shorten_names, split_reference
 from daskfs.sources.columns import TextColumn
+from daskfs.sources.csv_table import CsvTable
 from daskfs.sources.multifile import table_ending
+from daskfs.sources.npy_file import NpyFile, whole_file
+from daskfs.sources.zipped import NpzFile
 from daskfs.storage import StoragePath
 
-LINES_AT_ONCE = 1 << 16
+LINES_AT_ONCE = 1 << 15
 
 
 def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[], Iterator[np.ndarray]]:
@@ -44,38 +46,37 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     path, member = found
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        return _parts_of_npz(path, member)
+        return array_in_file(path, member, "y").in_parts
     if table_ending(path) in (".csv", ".tsv"):
         return _parts_of_table(path, member, n_samples)
     if member is not None:
         msg = f"{path} has no members, so {ref!r} means nothing."
         raise InputError(msg)
     if suffix == ".npy":
-        from daskfs.sources.npy_file import NpyFile, whole_file
-
-        return NpyFile(whole_file(path), str(path)).in_parts
+        return array_in_file(path, None).in_parts
     if suffix == ".txt":
-        lines = _Lines(path)
-        return _with_trailing_blank(TextColumn(lines.parts), lambda: lines.n_blank, n_samples)
+        lines = TextLines(path, str.strip, "text in UTF-8 with one label a line")
+        return _with_trailing_blank(TextColumn(lines.arrow_parts), lambda: lines.n_blank, n_samples)
     msg = f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt."
     raise InputError(msg)
 
 
-def _parts_of_npz(path: StoragePath, member: str | None) -> Callable[[], Iterator[np.ndarray]]:
-    from daskfs.sources.zipped import NpzFile
-
+def array_in_file(path: StoragePath, member: str | None, default: str | None = None) -> NpyFile:
+    """Open an ``.npy`` file, or a member of an ``.npz`` file: `member`, else the only one, else the `default`."""
+    if path.suffix.lower() == ".npy":
+        return NpyFile(whole_file(path), str(path))
     npz = NpzFile(path)
     if member is None:
-        member = npz.members[0] if len(npz.members) == 1 else "y"
-        if member not in npz.members:
-            msg = f"{path} has members {shorten_names(npz.members)}, none of which is 'y'; name one as '{path}:member'."
+        members = [name for name in npz.members if len(npz.members) == 1 or name == default]
+        if not members:
+            reason = f", none of which is {default!r}" if default else ""
+            msg = f"{path} has members {shorten_names(npz.members)}{reason}; name one as '{path}:member'."
             raise InputError(msg)
-    return npz.open_checked(member).in_parts
+        member = members[0]
+    return npz.open_checked(member)
 
 
 def _parts_of_table(path: StoragePath, column: str | None, n_samples: int) -> Callable[[], Iterator[np.ndarray]]:
-    from daskfs.sources.csv_table import CsvTable
-
     table = CsvTable(path)
     number = table.find_column(column)
     blank = table.trailing_blank if len(table.columns) == 1 else 0
@@ -83,29 +84,36 @@ def _parts_of_table(path: StoragePath, column: str | None, n_samples: int) -> Ca
     return _with_trailing_blank(column_of_text, lambda: blank, n_samples)
 
 
-class _Lines:
-    """The lines of a text file; `n_blank` is the number of blank ones at its end, known after a pass."""
+class TextLines:
+    """A text file with one value a line, which `value_of` returns, empty for none; `content` says so in messages.
 
-    def __init__(self, path: StoragePath) -> None:
-        self._path, self.n_blank = path, 0
+    Lines without a value at the end are in no part; `n_blank` is their number after a pass.
+    """
 
-    def parts(self) -> Iterator[Any]:
-        """Yield the lines but those as Arrow arrays of text, null where blank."""
-        import pyarrow as pa
+    def __init__(self, path: StoragePath, value_of: Callable[[str], str], content: str) -> None:
+        self._path, self._value_of, self._content, self.n_blank = path, value_of, content, 0
 
+    def parts(self) -> Iterator[list[str | None]]:
+        """Yield the values of some lines at a time, None for none."""
         self.n_blank = 0
         try:
             with self._path.open(encoding="utf-8-sig") as lines:
-                while batch := [line.strip() for line in itertools.islice(lines, LINES_AT_ONCE)]:
+                while batch := [self._value_of(line) or None for line in itertools.islice(lines, LINES_AT_ONCE)]:
                     end = next((row for row in reversed(range(len(batch))) if batch[row]), -1) + 1
                     if end:
-                        cells = [*[""] * self.n_blank, *batch[:end]]
+                        yield [*[None] * self.n_blank, *batch[:end]]
                         self.n_blank = 0
-                        yield pa.array([None if cell in MISSING_CELLS else cell for cell in cells], type=pa.string())
                     self.n_blank += len(batch) - end
         except UnicodeDecodeError as error:
-            msg = f"{self._path} is not text in UTF-8 with one label a line."
+            msg = f"{self._path} is not {self._content}."
             raise InputError(msg) from error
+
+    def arrow_parts(self) -> Iterator[Any]:
+        """Yield the values as Arrow arrays of text."""
+        import pyarrow as pa
+
+        for part in self.parts():
+            yield pa.array(part, pa.string())
 
 
 def _with_trailing_blank(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,13 @@ import numpy as np
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.resolve import LabelRef, resolve_column, resolve_sample_columns
 from daskfs.sources.row_names import read_row_names
-from daskfs.sources.stored_column import StoredColumn, WholeColumns
+from daskfs.sources.stored_column import Source, StoredColumn
 
 
-class LabeledSource(WholeColumns):
+class LabeledSource(Source):
     """Base class of sources: labels, per-sample columns and row names, as the spec names them.
 
-    A source sets `info`, with ``**self.named`` among its values, and reads columns of its own in
-    `_column_in_parts`.
+    A source sets `info`, as :meth:`describe` returns it, and reads columns of its own in `_column_in_parts`.
 
     Parameters
     ----------
@@ -30,8 +29,6 @@ class LabeledSource(WholeColumns):
     default_labels, default_row_names
         The own column for a spec that names none; None if the source has none.
     """
-
-    info: SourceInfo
 
     def __init__(
         self,
@@ -53,14 +50,28 @@ class LabeledSource(WholeColumns):
         """The references to labels, per-sample columns and row names."""
         return [ref for ref in (self._labels, *self._sample_columns.values(), self._row_names) if ref is not None]
 
-    @property
-    def named(self) -> dict[str, Any]:
-        """The fields of :class:`SourceInfo` that say what the spec names."""
-        return {
-            "has_labels": self._labels is not None,
-            "sample_columns": tuple(self._sample_columns),
-            "has_row_names": self._row_names is not None,
-        }
+    def describe(
+        self,
+        shape: tuple[int, int],
+        dtype: Any,
+        feature_names: tuple[str, ...] | None,
+        identity: Mapping[str, Any],
+        nnz: int | None = None,
+        row_multiple: int = 1,
+    ) -> SourceInfo:
+        """Return the facts about this source, which is sparse if it has an `nnz`."""
+        return SourceInfo(
+            *shape,
+            np.dtype(dtype),
+            nnz is not None,
+            feature_names,
+            identity,
+            nnz,
+            row_multiple,
+            has_labels=self._labels is not None,
+            sample_columns=tuple(self._sample_columns),
+            has_row_names=self._row_names is not None,
+        )
 
     def labels_column(self) -> StoredColumn | None:
         """Return the labels, or None if there are none."""

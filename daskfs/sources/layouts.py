@@ -33,10 +33,10 @@ def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
                 raise InputError(msg)
     folder = Hdf5Folder(path)
     if path.suffix.lower() == ANNDATA_ENDING or is_anndata(folder):
-        refuse_options(spec, array=True)
+        refuse_options(spec, "array")
         return MemberSource(spec, anndata_contents(spec, folder))
     group = find_tenx(spec, folder)
-    refuse_options(spec, array=True, dims=group is None)
+    refuse_options(spec, "array", *(["dims"] if group is None else []))
     return MemberSource(spec, variable_contents(spec, folder) if group is None else tenx_contents(folder, group))
 
 
@@ -50,7 +50,7 @@ def open_zarr(spec: SourceSpec, path: StoragePath) -> MemberSource:
     """
     folder = ZarrFolder(path)
     if is_anndata(folder):
-        refuse_options(spec, array=True)
+        refuse_options(spec, "array")
         return MemberSource(spec, anndata_contents(spec, folder))
-    refuse_options(spec, array=True, dims=True)
+    refuse_options(spec, "array", "dims")
     return MemberSource(spec, variable_contents(spec, folder))

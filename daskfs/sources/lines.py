@@ -23,6 +23,8 @@ from daskfs.storage import StoragePath, blocks_ahead, open_ranges
 
 NEWLINE = ord("\n")
 LONGEST_LINE = 1 << 28
+RowText = tuple[int, int, np.ndarray]
+"""First row and end row of a range, and its bytes, uint8."""
 SCANS_KEPT = 32
 """Scans of each format that a process caches."""
 
@@ -56,12 +58,12 @@ class LineRanges:
         """Rows of the largest range."""
         return int(np.diff(self.firsts).max(initial=1))
 
-    def overlapping(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    def overlapping(self, start: int, stop: int) -> Iterator[RowText]:
         """Yield the ranges that overlap rows ``start:stop``, as :meth:`read` does."""
         return self.read(np.flatnonzero(np.maximum(self.firsts[:-1], start) < np.minimum(self.firsts[1:], stop)))
 
-    def read(self, ranges: Iterable[int]) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield (first row, end row, bytes) of the ranges of the given numbers; bytes are uint8."""
+    def read(self, ranges: Iterable[int]) -> Iterator[RowText]:
+        """Yield the ranges of the given numbers."""
         for number in ranges:
             data = read_range(self.path, int(self.starts[number]), int(self.ends[number]))
             yield int(self.firsts[number]), int(self.firsts[number + 1]), data

@@ -9,8 +9,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
-from daskfs.sources.base import Source
-from daskfs.sources.stored_column import StoredColumn, WrappedSource
+from daskfs.sources.stored_column import Source, StoredColumn, WrappedSource
 from daskfs.sources.values import as_number, decoded
 
 

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.kernels.digits import mark_spelled
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.csr import canonical
 from daskfs.sources.labeled import LabeledSource
@@ -94,7 +94,7 @@ class MtxSource(LabeledSource):
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
-        refuse_options(spec, transpose=True)
+        refuse_options(spec, "transpose")
         self._path, self._transposed = path, spec.transpose
         self._header, self._ranges, bounds = scan(path)
         header = self._header
@@ -102,15 +102,12 @@ class MtxSource(LabeledSource):
         self._bounds = bounds[1 if spec.transpose else 0]
         shape = header.shape[::-1] if spec.transpose else header.shape
         n_samples, n_features = check_shape(shape, str(path))
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=np.dtype(np.float64),
-            is_sparse=header.is_sparse,
-            feature_names=resolve_feature_names(spec, n_features),
-            identity=file_identity("mtx", path, transpose=spec.transpose),
-            nnz=header.n_entries if header.is_sparse else None,
-            **self.named,
+        self.info = self.describe(
+            (n_samples, n_features),
+            np.float64,
+            resolve_feature_names(spec, n_features),
+            file_identity("mtx", path, transpose=spec.transpose),
+            header.n_entries if header.is_sparse else None,
         )
 
     def times_read(self, band_rows: int) -> float:

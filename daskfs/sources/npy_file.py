@@ -10,7 +10,8 @@ import io
 import tokenize
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
+from daskfs.sources.unpacked import ScratchFile
 from daskfs.storage import Fill, StoragePath, first_line, open_ranges
 from daskfs.storage.npy_header import read_header
 
@@ -29,28 +31,21 @@ HEADER_BYTES = 16 << 10
 HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
 
 
-class Location(Protocol):
-    """The bytes of an ``.npy`` payload: a range of a file."""
+@dataclass(frozen=True)
+class FileRange:
+    """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
 
+    path: StoragePath
     offset: int
     size: int
 
     def reading(self) -> AbstractContextManager[Fill]:
-        """Return a context manager that yields a :data:`daskfs.storage.Fill` of the file."""
-        ...
-
-
-class FileRange:
-    """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
-
-    def __init__(self, path: StoragePath, offset: int, size: int) -> None:
-        self.path = path
-        self.offset = offset
-        self.size = size
-
-    def reading(self) -> AbstractContextManager[Fill]:
         """Return a context manager that opens the file and yields its :data:`daskfs.storage.Fill`."""
         return open_ranges(self.path)
+
+
+Location = FileRange | ScratchFile
+"""The bytes of an ``.npy`` payload."""
 
 
 def whole_file(path: StoragePath) -> FileRange:
@@ -122,11 +117,11 @@ class NpyFile:
         check_text(out, self.where)
         return out
 
-    def in_parts(self) -> Iterator[np.ndarray]:
-        """Yield the whole array as :meth:`read_all` returns it, some rows at a time."""
+    def in_parts(self, rows_at_once: int | None = None) -> Iterator[np.ndarray]:
+        """Yield the whole array as :meth:`read_all` returns it, in parts as :func:`~daskfs.sources.columns.in_rows`."""
         if not self.shape:
             return iter([self.read_all()])
-        return in_rows(self.shape[0], lambda rows: self.read(rows.start, rows.stop))
+        return in_rows(self.shape[0], lambda rows: self.read(rows.start, rows.stop), rows_at_once)
 
     def _fill_by_rows(self, fill: Fill, start: int, out: np.ndarray) -> None:
         flat = out.reshape(-1)
@@ -139,8 +134,7 @@ class NpyFile:
         for first in range(0, flat.size, step):
             part = buffer[: min(step, flat.size - first)]
             self._fill(fill, [(offset + first * self.dtype.itemsize, part)])
-            with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-                flat[first : first + part.size] = as_floats(part, out.dtype)
+            flat[first : first + part.size] = as_floats(part, out.dtype)
 
     def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
@@ -155,8 +149,7 @@ class NpyFile:
             items = (column * self.shape[0] + start for column in range(first, first + len(part)))
             offsets = (self._data_offset + item * self.dtype.itemsize for item in items)
             self._fill(fill, zip(offsets, part, strict=True))
-            with np.errstate(over="ignore"):
-                out[:, first : first + len(part)] = as_floats(part, out.dtype).T
+            out[:, first : first + len(part)] = as_floats(part, out.dtype).T
 
     def _fill(self, fill: Fill, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         try:

@@ -8,14 +8,14 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.npy_file import NpyFile
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.sources.row_names import parts_of_array
+from daskfs.sources.row_names import ROWS_AT_ONCE
 from daskfs.sources.values import decoded
 from daskfs.sources.zipped import NpzFile
 from daskfs.storage import StoragePath
@@ -31,30 +31,24 @@ class NpzSource(LabeledSource):
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
-        refuse_options(spec, array=True)
+        refuse_options(spec, "array")
         self._npz = NpzFile(path)
         members = self._npz.members
         super().__init__(spec, labels=members, columns=members, row_names=members)
         self._matrix, member = self._open_matrix(spec)
         self._members = CSR_PARTS[:3] if self._matrix.is_sparse else (member,)
         matrix = self._matrix
-        n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
+        shape = check_shape(matrix.shape, f"{path}:{member}")
         self.reading_bytes = matrix.held_bytes
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=block_dtype(matrix.dtype, f"{path}:{member}"),
-            is_sparse=matrix.is_sparse,
-            feature_names=resolve_feature_names(
-                spec,
-                n_features,
-                members=self._npz.members,
-                read_member=lambda name: self._npz.open_checked(name).read_all(),
+        self.info = self.describe(
+            shape,
+            block_dtype(matrix.dtype, f"{path}:{member}"),
+            resolve_feature_names(
+                spec, shape[1], members=members, read_member=lambda name: self._npz.open_checked(name).read_all()
             ),
-            identity=file_identity("npz", path, array=member),
-            nnz=matrix.nnz,
-            row_multiple=matrix.row_multiple,
-            **self.named,
+            file_identity("npz", path, array=member),
+            matrix.nnz,
+            matrix.row_multiple,
         )
 
     def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts | CscRows, str]:
@@ -88,7 +82,7 @@ class NpzSource(LabeledSource):
         return self._npz.open_checked(name).in_parts()
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:
-        return parts_of_array(self._npz.open_checked(name))
+        return self._npz.open_checked(name).in_parts(ROWS_AT_ONCE)
 
 
 def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats, mark_spelled
 from daskfs.sources.cells import DECIMAL_POINT
-from daskfs.sources.checks import block_dtype, not_numbers
+from daskfs.sources.checks import block_dtype, not_numbers, read_error
 from daskfs.sources.columns import plain, plain_type
-from daskfs.storage import ObjectPath, StoragePath, first_line
+from daskfs.storage import ObjectPath, StoragePath
 from daskfs.storage.file_cache import cached_by_file
 
 INDEX_NAME = "__index_level_0__"
@@ -45,15 +44,8 @@ def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
         try:
             file = pyarrow.parquet.ParquetFile(opened, metadata=footer, pre_buffer=is_object)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _refused(path, error, "is truncated or not a Parquet file") from error
+            raise read_error(path, error, "is truncated or not a Parquet file") from error
         yield stack.enter_context(file)
-
-
-def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
-    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
-    if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
-        return error
-    return InputError(f"{path} {what}: {first_line(error)}")
 
 
 def _index_of_pandas(schema: Any) -> list[Any]:
@@ -134,9 +126,8 @@ class ParquetTable:
         """
         if wrong := self.non_numeric(columns):
             raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
-        groups, schema = self._layout()
-        found = {self._column_dtype(schema.field(index)) for index in columns}
-        if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(groups, schema, columns):
+        found = {self._column_dtype(self._layout()[1].field(index)) for index in columns}
+        if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(columns):
             found.add(np.dtype(np.float64))
         return found
 
@@ -223,7 +214,7 @@ class ParquetTable:
                         if first >= stop:
                             break
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _refused(self.path, error, "is damaged") from error
+            raise read_error(self.path, error, "is damaged") from error
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a repeated name selects both columns, and "a" also selects "a.b".
@@ -243,14 +234,10 @@ class ParquetTable:
             return np.dtype(np.float64)
         return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
 
-    def _may_have_nulls(self, metadata: Any, schema: Any, columns: Sequence[int]) -> bool:
-        wanted = {self.columns[index] for index in columns if schema.field(index).nullable}
-        for group in range(metadata.num_row_groups):
-            for index in range(metadata.num_columns):
-                column = metadata.row_group(group).column(index)
-                if column.path_in_schema not in wanted:
-                    continue
-                statistics = column.statistics
-                if statistics is None or not statistics.has_null_count or statistics.null_count:
-                    return True
-        return False
+    def _may_have_nulls(self, columns: Sequence[int]) -> bool:
+        footer, schema = self._layout()
+        names = {self.columns[index] for index in columns if schema.field(index).nullable}
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        chunks = (group.column(index) for group in groups for index in range(footer.num_columns))
+        statistics = (chunk.statistics for chunk in chunks if chunk.path_in_schema in names)
+        return any(one is None or not one.has_null_count or one.null_count for one in statistics)

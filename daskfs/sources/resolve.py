@@ -12,7 +12,7 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
 from daskfs.sources.checks import shorten_names, split_reference, unknown_name
-from daskfs.sources.label_files import parts_of_file
+from daskfs.sources.label_files import TextLines, parts_of_file
 from daskfs.sources.stored_column import StoredColumn
 from daskfs.storage import SCHEMES, StoragePath, is_url
 
@@ -198,12 +198,9 @@ def _names_of_file(path: StoragePath, column: str | None) -> tuple[str, ...]:
     That is `column`, counted from 1, else the first one, or in ``features.tsv`` and ``genes.tsv`` of 10x the second
     one, after the identifiers.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        msg = f"{path} is not a text file in UTF-8 with one feature name a line."
-        raise InputError(msg) from error
-    rows = [line.split("\t") for line in text.rstrip().split("\n")] if text.strip() else []
+    content = "a text file in UTF-8 with one feature name a line"
+    lines = TextLines(path, lambda line: line.rstrip("\n") if line.strip() else "", content)
+    rows = [(line or "").split("\t") for part in lines.parts() for line in part]
     n_columns = min((len(row) for row in rows), default=1)
     number = min(2, n_columns) if path.name in TENX_NAMES else 1
     if column is not None:

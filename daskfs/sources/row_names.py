@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import shorten_names, split_reference
-from daskfs.sources.columns import in_rows
+from daskfs.sources.checks import split_reference
+from daskfs.sources.columns import arrow_to_names
+from daskfs.sources.csv_table import CsvTable
+from daskfs.sources.label_files import TextLines, array_in_file
 from daskfs.sources.resolve import LabelRef
 from daskfs.storage import StoragePath
 
@@ -131,35 +133,11 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     path, member = found
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
-        return _parts_of_array(path, member)
+        return array_in_file(path, member).in_parts(ROWS_AT_ONCE)
     return _parts_of_table(path, member) if suffix == ".csv" else _parts_of_lines(path, member)
 
 
-def _parts_of_array(path: StoragePath, member: str | None) -> Iterator[np.ndarray]:
-    from daskfs.sources.npy_file import NpyFile, whole_file
-    from daskfs.sources.zipped import NpzFile
-
-    if path.suffix.lower() == ".npy":
-        array = NpyFile(whole_file(path), str(path))
-    else:
-        archive = NpzFile(path)
-        if member is None and len(archive.members) != 1:
-            msg = f"{path} has members {shorten_names(archive.members)}; name one as '{path}:member'."
-            raise InputError(msg)
-        array = archive.open_checked(member or archive.members[0])
-    return parts_of_array(array)
-
-
-def parts_of_array(array: Any) -> Iterator[np.ndarray]:
-    """Yield the rows of an array in an ``.npy`` or ``.npz`` file, up to 32,768 at a time, in its dtype."""
-    n_rows = array.shape[0] if array.shape else 0
-    return in_rows(n_rows, lambda rows: array.read(rows.start, rows.stop), ROWS_AT_ONCE)
-
-
 def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
-    from daskfs.sources.columns import arrow_to_names
-    from daskfs.sources.csv_table import CsvTable
-
     table = CsvTable(path)
     number = table.find_column(column)
     return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
@@ -170,17 +148,9 @@ def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str 
     if number < 1:
         msg = f"data.row_names: {path} is text, whose columns between tabs have numbers, not {column!r}."
         raise InputError(msg)
-    n_blank = 0
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            while batch := list(itertools.islice(lines, ROWS_AT_ONCE)):
-                cells = [line.rstrip("\r\n").split("\t") for line in batch]
-                names = [row[number - 1].strip() or None if len(row) >= number else None for row in cells]
-                written = next((place for place in reversed(range(len(names))) if names[place] is not None), -1) + 1
-                if written:  # trailing blank lines are not rows
-                    yield [*[None] * n_blank, *names[:written]]
-                    n_blank = 0
-                n_blank += len(names) - written
-    except UnicodeDecodeError as error:
-        msg = f"{path} is not a text file in UTF-8 with one name of a row a line."
-        raise InputError(msg) from error
+
+    def name_of(line: str) -> str:
+        cells = line.rstrip("\r\n").split("\t")
+        return cells[number - 1].strip() if len(cells) >= number else ""
+
+    return TextLines(path, name_of, "a text file in UTF-8 with one name of a row a line").parts()

@@ -84,7 +84,7 @@ class Weights(Column):
 
     def checked(self) -> Iterator[np.ndarray]:
         """Yield the weights."""
-        wrong, value = Missing(), 0.0
+        wrong = Missing()
         self._n_counted, self._total, self._ends = 0, 0.0, (np.inf, -np.inf)
         for row, raw in with_first_rows(self._read()):
             if raw.dtype.kind in "biuf":
@@ -92,15 +92,14 @@ class Weights(Column):
             else:
                 spelled = (_weight(one, number, self._origin) for number, one in enumerate(raw, row))
                 weights = np.fromiter(spelled, np.float64, len(raw))
-            is_first, rows = not wrong.count, wrong.add(row, ~(weights >= 0) | np.isinf(weights))
-            value = float(weights[rows[0]]) if is_first and rows.size else value
+            wrong.add(row, ~(weights >= 0) | np.isinf(weights), weights)
             self._n_counted += int(np.count_nonzero(weights))
             with np.errstate(over="ignore"):
                 self._total += float(weights.sum())
             self._ends = min(self._ends[0], float(weights.min())), max(self._ends[1], float(weights.max()))
             yield weights
         if wrong.count:
-            found = "no weight" if np.isnan(value) else f"the weight {value:g}"
+            found = "no weight" if np.isnan(wrong.value) else f"the weight {wrong.value:g}"
             more = f", and {wrong.count - 1} more rows have none that serves" if wrong.count > 1 else ""
             msg = (
                 f"{self._origin} has {found} in row {wrong.first}{more}: weights of rows are finite numbers from 0 up "
@@ -222,7 +221,7 @@ class Times(Column):
 
     def checked(self) -> Iterator[np.ndarray]:
         """Yield the times."""
-        missing, infinite, written, value = Missing(), Missing(), _WrittenTimes(self._origin), 0.0
+        missing, infinite, written = Missing(), Missing(), _WrittenTimes(self._origin)
         self._ends: list[Any] = []
         self._distinct: np.ndarray | None = np.empty(0)
         for row, raw in with_first_rows(self._read()):
@@ -238,13 +237,12 @@ class Times(Column):
                 times = written.parse(texts, row)
             missing.add(row, is_missing)
             if times.dtype.kind == "f":
-                is_first, rows = not infinite.count, infinite.add(row, np.isinf(times))
-                value = times[rows[0]] if is_first and rows.size else value
+                infinite.add(row, np.isinf(times), times)
             self._note(times[~is_missing])
             yield times
         missing.refuse(self._origin, "time", TIMES_ARE)
         if infinite.count:
-            msg = f"{self._origin} has the time {value} in row {infinite.first}: {TIMES_ARE}."
+            msg = f"{self._origin} has the time {infinite.value} in row {infinite.first}: {TIMES_ARE}."
             raise InputError(msg)
 
     def _note(self, times: np.ndarray) -> None:

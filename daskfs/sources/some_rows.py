@@ -6,12 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import scipy.sparse as sp
 
-from daskfs.kernels.blocks import Block
-from daskfs.sources.base import Source
+from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.sources.checks import check_range
-from daskfs.sources.stored_column import StoredColumn, WrappedSource
+from daskfs.sources.stored_column import Source, StoredColumn, WrappedSource
 
 STRETCHES = 8
 """Stretches that the rows are taken from. More of them read more of a source that is compressed in large chunks."""
@@ -37,9 +35,7 @@ class SomeRows(WrappedSource):
         """Return rows ``start:stop`` of these, as the source gives them."""
         check_range(start, stop, self.info.n_samples)
         blocks = [self.whole.read_rows(rows.start, rows.stop) for rows in self.rows_of(slice(start, stop))]
-        if len(blocks) <= 1:
-            return blocks[0] if blocks else self.whole.read_rows(0, 0)
-        return sp.vstack(blocks, format="csr") if self.info.is_sparse else np.concatenate(blocks)
+        return stack_blocks(blocks) if blocks else self.whole.read_rows(0, 0)
 
     def rows_of(self, rows: slice) -> list[slice]:
         """Return the rows of the whole source that some of these are."""

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import InputError
-from daskfs.sources.base import SAMPLE_COLUMNS, Source, SourceSpec
+from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
 from daskfs.sources.checks import file_identity, file_state, is_generated, split_reference
 from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.some_rows import SomeRows
+from daskfs.sources.stored_column import Source
 from daskfs.storage import ObjectPath, as_path, is_url
 
 if TYPE_CHECKING:

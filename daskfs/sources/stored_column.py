@@ -1,4 +1,4 @@
-"""Labels and per-sample columns as they are stored, read some rows at a time."""
+"""Interface of sources, with their labels and per-sample columns as stored, read some rows at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from daskfs.sources.base import Source
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import check_label_column, check_length, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.sample_columns import COLUMNS, whole
@@ -63,12 +64,34 @@ class StoredColumn:
         return check_label_column(values, self.n_samples, self.origin, self.what)
 
 
-class WholeColumns(Source):
-    """Reads columns of a source whole."""
+class Source:
+    """A reader of data in one format, whose rows can be read by range, any number of times, from any process."""
+
+    info: SourceInfo
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop`` as a C-ordered (stop - start, n_features) array or CSR matrix of ``info.dtype``.
+
+        Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
+        format around them (a row group, a chunk).
+        """
+        raise NotImplementedError
+
+    def labels_column(self) -> StoredColumn | None:
+        """Return the labels, or None if there are none."""
+        raise NotImplementedError
+
+    def sample_column(self, name: str) -> StoredColumn | None:
+        """Return the per-sample column of a key in :data:`~daskfs.sources.base.SAMPLE_COLUMNS`, or None."""
+        raise NotImplementedError
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return the row names as :func:`daskfs.sources.row_names.read_row_names` does, or None if there are none."""
+        raise NotImplementedError
 
     def verify(self) -> list[str]:
-        """Return no warnings: reads of rows find all damage that there is a checksum for."""
-        return []
+        """Check once what reads of rows cannot tell, and return warnings; :class:`InputError` for damage."""
+        return []  # reads of rows find all damage that there is a checksum for
 
     def read_labels(self) -> np.ndarray | None:
         """Return the labels as stored, shape (n_samples,), or None if there are none."""
@@ -81,7 +104,7 @@ class WholeColumns(Source):
         return None if column is None else whole(COLUMNS[name], column.whole, column.n_samples, column.origin, name)
 
 
-class WrappedSource(WholeColumns):
+class WrappedSource(Source):
     """A source whose rows or values are made from those of another.
 
     Attributes

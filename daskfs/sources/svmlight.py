@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
+from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.kernels.digits import loses_digits, mark_spelled
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
@@ -108,18 +108,9 @@ class SvmlightSource(LabeledSource):
         self._layout = layout = scan(path)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
         super().__init__(spec, "column", labels=own, columns=own)
-        n_samples, n_features = check_shape((layout.ranges.n_rows, layout.n_features), str(path))
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=np.dtype(np.float64),
-            is_sparse=True,
-            feature_names=resolve_feature_names(spec, n_features),
-            identity=file_identity("svmlight", path),
-            nnz=layout.nnz,
-            row_multiple=layout.ranges.row_multiple,
-            **self.named,
-        )
+        shape = check_shape((layout.ranges.n_rows, layout.n_features), str(path))
+        names, identity = resolve_feature_names(spec, shape[1]), file_identity("svmlight", path)
+        self.info = self.describe(shape, np.float64, names, identity, layout.nnz, layout.ranges.row_multiple)
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as a CSR matrix, shape (stop - start, n_features), float64."""
@@ -128,9 +119,7 @@ class SvmlightSource(LabeledSource):
             self._parse(data.tobytes(), first, last - first)[max(start - first, 0) : stop - first]
             for first, last, data in self._layout.ranges.overlapping(start, stop)
         ]
-        if not parts:
-            return sp.csr_matrix((0, self.info.n_features), dtype=np.float64)
-        return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
+        return stack_blocks(parts or [sp.csr_matrix((0, self.info.n_features), dtype=np.float64)])
 
     # ---------------------------------------------------------------------------------------------- per-sample columns
     def _labels_in_parts(self, name: str) -> Iterator[np.ndarray]:

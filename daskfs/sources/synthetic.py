@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError, nearest
-from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block, stack_blocks
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
@@ -61,27 +60,19 @@ class SyntheticSource(LabeledSource):
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         super().__init__(spec, "column", labels=("target",), default_labels="target")
-        n_features = int(values["n_features"])
+        n_samples, n_features = int(values["n_samples"]), int(values["n_features"])
+        names = resolve_feature_names(spec, n_features, own=self._model.feature_names)
         per_row = getattr(self._model, "values_per_row", None)
-        self.info = SourceInfo(
-            n_samples=int(values["n_samples"]),
-            n_features=n_features,
-            dtype=np.dtype(np.float32),
-            is_sparse=self._model.is_sparse,
-            feature_names=resolve_feature_names(spec, n_features, own=self._model.feature_names),
-            identity={"kind": where, "version": 1, **values},
-            nnz=None if per_row is None else round(int(values["n_samples"]) * per_row),
-            row_multiple=BLOCK_ROWS,
-            **self.named,
-        )
+        nnz = None if per_row is None else round(n_samples * per_row)
+        identity = {"kind": where, "version": 1, **values}
+        self.info = self.describe((n_samples, n_features), np.float32, names, identity, nnz, BLOCK_ROWS)
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         if self.info.is_sparse:
-            parts: list[Any] = [self._model.rows(*block) for block in _blocks(start, stop)]
-            empty = sp.csr_matrix((0, self.info.n_features), dtype=self.info.dtype)
-            return sp.csr_matrix(sp.vstack(parts, format="csr")) if parts else empty
+            parts = [self._model.rows(*block) for block in _blocks(start, stop)]
+            return stack_blocks(parts or [sp.csr_matrix((0, self.info.n_features), dtype=self.info.dtype)])
         out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
         row = 0
         for block, first, last in _blocks(start, stop):

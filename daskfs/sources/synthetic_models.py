@@ -96,11 +96,9 @@ class Model(Protocol):
 
     def rows(self, block: int, first: int, last: int) -> Block:
         """Return rows ``first:last`` of a block, shape (last - first, n_features), float32."""
-        ...
 
     def labels(self, block: int) -> np.ndarray:
         """Return the labels of all rows of a block, int64 or float64, shape (4096,)."""
-        ...
 
 
 class Classes:

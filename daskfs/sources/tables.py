@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names, plain_type
 from daskfs.sources.csv_table import CsvTable
@@ -33,7 +33,7 @@ def open_table(path: StoragePath, spec: SourceSpec) -> Table:
     """Open the table in a file, whose ending gives the format."""
     if path.suffix.lower() not in PARQUET_ENDINGS:
         return CsvTable(path, spec.delimiter, spec.decimal, [str(value) for value in spec.missing_values])
-    refuse_options(spec, exclude=True)
+    refuse_options(spec, "exclude")
     return ParquetTable(path)
 
 
@@ -66,7 +66,7 @@ class TableSource(LabeledSource):
     def __init__(
         self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None, known: PartSizes | None = None
     ) -> None:
-        refuse_options(spec, exclude=True, delimiter=True)
+        refuse_options(spec, "exclude", "delimiter", "decimal")
         self.parts = parts
         self._files = [path] if parts is None else files_of(parts)
         self._first = first = open_table(self._files[0], spec)
@@ -103,18 +103,11 @@ class TableSource(LabeledSource):
         if first.kind == "csv" and not self._offsets[-1]:
             msg = f"{path} has a header but no rows."
             raise InputError(msg)
-        n_samples, n_features = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
+        shape = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
         identity = file_identity(first.kind, path) if parts is None else parts.identity()
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=np.dtype(known.dtype),
-            is_sparse=False,
-            feature_names=resolve_feature_names(spec, n_features, own=[self._columns[i] for i in self._features]),
-            identity={**identity, "columns": self._features},
-            row_multiple=row_multiple,
-            **self.named,
-        )
+        identity = {**identity, "columns": self._features}
+        feature_names = resolve_feature_names(spec, shape[1], own=[self._columns[i] for i in self._features])
+        self.info = self.describe(shape, known.dtype, feature_names, identity, row_multiple=row_multiple)
 
     def verify(self) -> list[str]:
         """Return a warning that names the columns that "non-numeric" leaves out."""
@@ -131,15 +124,11 @@ class TableSource(LabeledSource):
 
     def _of_all(self, function: Callable[[Table], Result]) -> list[Result]:
         """Return a function of each table, called when it has just been opened."""
-
-        def found(number: int) -> Result:
-            return function(self._table(number))
-
         numbers = range(len(self._files))
         if not isinstance(self._first.path, ObjectPath):
-            return list(map(found, numbers))
+            return [function(self._table(number)) for number in numbers]
         with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
-            return list(threads.map(found, numbers))
+            return list(threads.map(lambda number: function(self._table(number)), numbers))
 
     def _all_tables(self) -> list[Table]:
         return self._of_all(lambda table: table)

@@ -21,14 +21,33 @@ KEPT = 8
 """Unpacked files of each kind that a process keeps."""
 
 
-class Unpacked:
-    """An unnamed temporary file, which is deleted with this object."""
+class ScratchFile:
+    """An unnamed temporary file, which is deleted with this object.
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self.offset = 0
-        self.size = 0
-        self._file = file
-        weakref.finalize(self, file.close)
+    Parameters
+    ----------
+    content, instead
+        What could not be written if the disk is full, and what to do about it, for messages.
+    """
+
+    def __init__(self, content: str, instead: str) -> None:
+        self.offset, self.size = 0, 0
+        self._content, self._instead = content, instead
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write bytes at the end; :class:`InputError` if they do not fit."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                count = self._file.write(rest)
+                rest, self.size = rest[count:], self.size + count
+        except OSError as error:
+            msg = (
+                f"{self._content} {tempfile.gettempdir()}: {error}. Point TMPDIR to a larger disk, or {self._instead}."
+            )
+            raise InputError(msg) from error
 
     @contextmanager
     def reading(self) -> Iterator[Fill]:
@@ -36,27 +55,16 @@ class Unpacked:
         yield partial(fill_from, self._file.fileno())
 
 
-def unpack(blocks: Iterable[bytes], where: str, instead: str) -> Unpacked:
+def unpack(blocks: Iterable[bytes], where: str, instead: str) -> ScratchFile:
     """Write blocks of bytes to a temporary file; :class:`InputError` says what to do `instead` if they do not fit."""
-    file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
-    unpacked = Unpacked(file)
-    try:
-        for block in blocks:
-            unpacked.size += file.write(block)
-        file.flush()
-    except OSError as error:
-        if error.filename is not None:
-            raise  # from reading the archive; the temporary file has no name
-        msg = (
-            f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a larger disk, or "
-            f"{instead}."
-        )
-        raise InputError(msg) from error
+    unpacked = ScratchFile(f"{where} could not be unpacked into", instead)
+    for block in blocks:
+        unpacked.append(block)
     return unpacked
 
 
 @cached_by_file(KEPT)
-def gunzipped(path: StoragePath) -> Unpacked:
+def gunzipped(path: StoragePath) -> ScratchFile:
     """Return the content of a file that gzip compressed."""
     return unpack(_gzip_blocks(path), str(path), "decompress it first")
 

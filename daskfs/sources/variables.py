@@ -30,15 +30,10 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
             msg = f"data.dims names dimensions, and {folder.where}:{name} is a sparse matrix without names."
             raise InputError(msg)
         matrix: Matrix = sparse_matrix(folder, name)
-        return Contents(folder, matrix, parts_of(name), rows, Columns(variable.columns, variable.read))
+        return Contents(folder, matrix, parts_of(name), rows, rows)
     transposed = _transposed(array, spec)
     decode = decoding_of(array)
-    matrix = DenseMatrix(
-        array,
-        transposed=transposed,
-        decode=decode,
-        dtype=None if decode is None else decode.dtype,
-    )
+    matrix = DenseMatrix(array, transposed=transposed, decode=decode, dtype=None if decode is None else decode.dtype)
     along_rows, along = reversed(array.dimensions) if transposed else array.dimensions
     names = variable.names_along(along, matrix.shape[1])
     name_arrays = () if names is None or along is None else (along,)

@@ -14,18 +14,18 @@ SPAN = 2**16
 
 
 class Missing:
-    """Rows without a valid value: the first one, and how many."""
+    """Rows without a valid value: the first one with its value, and how many."""
 
     def __init__(self) -> None:
-        self.first, self.count = 0, 0
+        self.first, self.count, self.value = 0, 0, np.nan
 
-    def add(self, row: int, is_missing: np.ndarray) -> np.ndarray:
-        """Add the rows of a mask, shape (n_rows,), whose first row is `row`; return these rows in the mask."""
-        found = np.flatnonzero(is_missing)
-        if found.size and not self.count:
-            self.first = row + int(found[0])
-        self.count += found.size
-        return found
+    def add(self, row: int, is_missing: np.ndarray, values: np.ndarray | None = None) -> None:
+        """Add the rows of a mask, shape (n_rows,), whose first row is `row`, maybe with their values, floats."""
+        rows = np.flatnonzero(is_missing)
+        if rows.size and not self.count:
+            self.first = row + int(rows[0])
+            self.value = np.nan if values is None else float(values[rows[0]])
+        self.count += rows.size
 
     def refuse(self, origin: str, what: str, advice: str) -> None:
         """Raise :class:`InputError` if there are such rows."""
@@ -51,6 +51,8 @@ class Vocabulary:
     ----------
     numbers, names
         Number of rows by value, of arrays of numbers and of others.
+    is_numeric
+        Whether all parts were arrays of numbers.
     has_fractions
         Whether a value is a float.
     are_numbers
@@ -66,7 +68,7 @@ class Vocabulary:
         self.numbers: dict[Any, int] = {}
         self.names: dict[str, int] = {}
         self.has_fractions, self.are_numbers, self.has_minus_one = False, True, False
-        self.missing, self._n_rows, self._is_numeric = Missing(), 0, True
+        self.missing, self._n_rows, self.is_numeric = Missing(), 0, True
 
     def add(self, part: np.ndarray) -> None:
         """Add the values of some rows, shape (n_rows,)."""
@@ -79,7 +81,7 @@ class Vocabulary:
             for value, count in zip(values, counts, strict=True):
                 self.numbers[value] = self.numbers.get(value, 0) + count
         else:
-            self._is_numeric = False
+            self.is_numeric = False
             named = [self._name_of(value) for value in values]
             known = [name is not None for name in named]
             for name, count in zip(named, counts, strict=True):
@@ -97,11 +99,6 @@ class Vocabulary:
             self.are_numbers &= issubclass(kind, (int, float, np.number))
             self.has_fractions |= issubclass(kind, (float, np.floating))
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether all parts were arrays of numbers."""
-        return self._is_numeric
-
     def all_names(self) -> dict[str, int]:
         """Return the number of rows by name, those of numbers included."""
         found = dict(self.names)
@@ -117,7 +114,7 @@ class Vocabulary:
         `codes` has those of numbers if the column is numeric, else of names.
         """
         values, rows = distinct(part)
-        if self._is_numeric:
+        if self.is_numeric:
             found = [codes.get(value, -1) for value in values]
         else:  # most text is its own name
             found = [codes[v] if type(v) is str and v in codes else codes.get(self._name_of(v), -1) for v in values]

@@ -15,7 +15,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
-from daskfs.sources.checks import check_text, file_state
+from daskfs.sources.checks import check_text, file_state, read_error
 from daskfs.sources.zarr_chunks import (
     METADATA,
     absent_chunks,
@@ -123,7 +123,7 @@ class ZarrMember:
         except InputError:
             raise
         except ZARR_ERRORS as error:
-            raise _refused(self.path, error, f"is damaged within rows {start}:{stop}") from error
+            raise read_error(self.path, error, f"is damaged within rows {start}:{stop}") from error
         check_text(values, self.where, start)
         # Callers expect Python text, not NumPy's variable-length strings.
         return values.astype(object) if values.dtype.kind == "T" else values
@@ -134,8 +134,7 @@ class ZarrMember:
 
     def fill(self, out: np.ndarray, start: int) -> None:
         """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
-        with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-            out[...] = as_floats(self[start : start + len(out)], out.dtype)
+        out[...] = self.read(start, start + len(out), out.dtype)
 
     def states(self, n_chunks: int) -> list[StoragePath]:
         """Return the files whose state is that of the array: its metadata and directory, and some chunks."""
@@ -321,11 +320,4 @@ def open_array(path: StoragePath) -> zarr.Array[Any]:
     try:
         return zarr.open_array(store, mode="r", zarr_format=version)  # type: ignore[arg-type]
     except ZARR_ERRORS as error:
-        raise _refused(path, error, "has metadata that Zarr cannot read") from error
-
-
-def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
-    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
-    if isinstance(error, OSError) and isinstance(path, ObjectPath):
-        return error
-    return InputError(f"{path} {what}: {first_line(error)}")
+        raise read_error(path, error, "has metadata that Zarr cannot read") from error

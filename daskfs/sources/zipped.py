@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import unknown_name
+from daskfs.sources.checks import read_error, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
-from daskfs.sources.unpacked import KEPT, Unpacked, unpack
-from daskfs.storage import ObjectPath, StoragePath, first_line, zip_archive
+from daskfs.sources.unpacked import KEPT, ScratchFile, unpack
+from daskfs.storage import StoragePath, first_line, zip_archive
 from daskfs.storage.file_cache import cached_by_file
 
 # The header before a member's name and extra field; its last two numbers are the lengths of these.
@@ -39,10 +39,7 @@ class NpzFile:
             with zip_archive(path) as archive:
                 entries = archive.infolist()
         except (*ZIP_ERRORS, OSError) as error:
-            if isinstance(path, ObjectPath) and isinstance(error, OSError):
-                raise
-            msg = f"{path} is truncated or not an .npz file: {first_line(error)}"
-            raise InputError(msg) from error
+            raise read_error(path, error, "is truncated or not an .npz file") from error
         self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         self.members = tuple(self._entries)
 
@@ -104,7 +101,7 @@ class NpzFile:
 
 
 @cached_by_file(KEPT)
-def _unpack(path: StoragePath, filename: str) -> Unpacked:
+def _unpack(path: StoragePath, filename: str) -> ScratchFile:
     return unpack(_blocks(path, filename), _where(path, filename), "write the file with numpy.savez")
 
 

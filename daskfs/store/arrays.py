@@ -13,11 +13,11 @@ import math
 import sys
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ COMPRESSOR: Literal["lz4"] = "lz4"
 LEVEL = 5
 """Compressor and level of Blosc, which shuffles bytes before."""
 
+Value = TypeVar("Value")
 Written = tuple[int, int]
 """Size of a chunk as stored, and the CRC-32C at its end."""
 
@@ -109,20 +110,22 @@ def count_bytes(read: int = 0, written: int = 0) -> None:
         current.written += written
 
 
-class Array(Protocol):
-    """Interface of arrays for units."""
+class Readable(Protocol):
+    """An array, or an object that is read like one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the array."""
-        ...
 
-    def __getitem__(self, selection: Any) -> np.ndarray: ...
+    def __getitem__(self, selection: Any, /) -> np.ndarray: ...
+
+
+class Array(Readable, Protocol):
+    """Interface of arrays for units."""
 
     def __setitem__(self, selection: Any, value: Any) -> None: ...
 
@@ -164,28 +167,16 @@ class ChunkedArray:
             math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
         )
 
-    def _positions(self, regions: list[range]) -> list[tuple[int, ...]]:
-        """Return the positions of the chunks that some range of each axis touches."""
-        numbers = [
-            range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
-            for r, c in zip(regions, self.chunks, strict=True)
-        ]
-        return list(itertools.product(*numbers))
-
-    def _touched(self, regions: tuple[list[range], tuple[Any, ...]] | None) -> list[StoragePath]:
-        encode = self._array.metadata.encode_chunk_key
-        return [] if regions is None else [self._root / encode(position) for position in self._positions(regions[0])]
-
     def __getitem__(self, selection: Any) -> np.ndarray:
-        regions = self._regions(selection)
-        touched = self._touched(regions)
-        count_bytes(read=len(touched) * self._chunk_bytes)
+        regions, within = self._regions(selection)
+        positions = self._positions(regions)
+        count_bytes(read=len(positions) * self._chunk_bytes)
         try:
-            if self._is_plain and regions is not None:
-                return self._read(regions[0])[regions[1]]
-            absent = None if self._foreign else next((path for path in touched if not path.is_file()), None)
-            if absent is not None:
-                raise self._missing(absent)
+            if self._is_plain:
+                return self._read(regions, positions)[within]
+            absent = (path for path in map(self._path, positions) if not self._foreign and not path.is_file())
+            if (path := next(absent, None)) is not None:
+                raise self._missing(path)
             with errors_of(self._root):
                 return np.asarray(self._array[selection])
         except InputError:  # its message names the chunk
@@ -193,42 +184,46 @@ class ChunkedArray:
         except DECODE_ERRORS as error:
             if _has_failed(error):
                 raise
-            damaged = self._remove_damaged(touched)
-            msg = f"cannot decode chunk {', '.join(str(path) for path in damaged or touched[:3])}: {error}."
+            damaged = self._remove_damaged(positions)
+            paths = damaged or map(self._path, positions[:3])
+            msg = f"cannot decode chunk {', '.join(map(str, paths))}: {error}."
             if self._foreign:
                 raise StoreError(msg) from error
             msg += f" {_removed(damaged)}: {MADE_AGAIN}"
             raise DamagedError(msg, damaged) from error
 
-    def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]] | None:
-        """Return the range of each axis that integers and slices select from, and the selection within these.
-
-        None for slices with a negative step.
-        """
+    def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]]:
+        """Return the range of each axis that integers and slices select from, and the selection within these."""
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         regions: list[range] = []
-        rest: list[Any] = []
+        within: list[Any] = []
         for axis, size in enumerate(self.shape):
             index = selection[axis] if axis < len(selection) else slice(None)
-            if not isinstance(index, slice):
-                number = range(size)[index]
-                regions.append(range(number, number + 1))
-                rest.append(0)
-            elif index.step is not None and index.step < 0:
-                return None
-            else:
+            if isinstance(index, slice):
                 chosen = range(size)[index]
-                regions.append(range(chosen.start, chosen[-1] + 1 if len(chosen) else chosen.start))
-                rest.append(slice(None, None, chosen.step))
-        return regions, tuple(rest)
+                within.append(slice(None, None, chosen.step))
+            else:
+                number = range(size)[int(index)]
+                chosen = range(number, number + 1)
+                within.append(0)
+            ascending = chosen if chosen.step > 0 else chosen[::-1]
+            regions.append(range(ascending[0], ascending[-1] + 1) if ascending else range(0))
+        return regions, tuple(within)
 
-    def _read(self, regions: list[range]) -> np.ndarray:
+    def _positions(self, regions: list[range]) -> list[tuple[int, ...]]:
+        """Return the positions of the chunks that hold values of regions."""
+        numbers = (range(r.start // c, -(-r.stop // c)) for r, c in zip(regions, self.chunks, strict=True))
+        return list(itertools.product(*numbers))
+
+    def _path(self, position: tuple[int, ...]) -> StoragePath:
+        return self._root / self._array.metadata.encode_chunk_key(position)
+
+    def _read(self, regions: list[range], positions: list[tuple[int, ...]]) -> np.ndarray:
         """Read chunk by chunk; from an object store, prefetch the next ones.
 
         At least half of a single chunk is returned as a view.
         """
         whole: np.ndarray | None = None
-        positions = self._positions(regions)
         found = map_concurrent(self._root, self._encoded, positions, self._chunk_bytes)
         for position in positions:
             origin = [i * c for i, c in zip(position, self.chunks, strict=True)]
@@ -247,11 +242,10 @@ class ChunkedArray:
 
     def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
-        path = self._root / self._array.metadata.encode_chunk_key(position)
         try:
-            return np.frombuffer(_read_anew(path), np.uint8)
+            return np.frombuffer(read_anew(self._path(position), read_buffer), np.uint8)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._missing(path) from error
+            raise self._missing(self._path(position)) from error
 
     def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
         """Decode one chunk with the codecs of :func:`zarr_document`.
@@ -280,38 +274,37 @@ class ChunkedArray:
         try_to_remove(path)
         return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
 
-    def _remove_damaged(self, touched: list[StoragePath]) -> list[StoragePath]:
+    def _remove_damaged(self, positions: list[tuple[int, ...]]) -> list[StoragePath]:
         """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""
         if self._foreign:
             return []
         self._watch.begin_removal()
         damaged = []
-        for path in touched:
-            position = [int(part) for part in name_below(path, self._root).split("/")[1:]]
+        for position in positions:
             region = tuple(
                 slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
             )
             try:
                 with errors_of(self._root):
                     if self._is_plain:
-                        self._decoded(tuple(position), self._encoded(tuple(position)))
+                        self._decoded(position, self._encoded(position))
                     else:
                         self._array[region]
             except DECODE_ERRORS as error:
                 if _has_failed(error):
                     raise
-                try_to_remove(path)
-                damaged.append(path)
+                damaged.append(self._path(position))
+                try_to_remove(damaged[-1])
         return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._watch.begin_write()
         with explain_write_errors(self._root), errors_of(self._root):
             self._array[selection] = value
-        touched = self._touched(self._regions(selection))
-        count_bytes(written=len(touched) * self._chunk_bytes)
+        paths = [self._path(position) for position in self._positions(self._regions(selection)[0])]
+        count_bytes(written=len(paths) * self._chunk_bytes)
         noted = self._array.store.noted
-        self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in touched})
+        self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in paths})
 
 
 def encode(values: np.ndarray) -> bytes:
@@ -336,15 +329,15 @@ def checksum_of(data: bytes | np.ndarray) -> int:
     return int(value(data))
 
 
-def _read_anew(path: StoragePath) -> memoryview:
-    """Read a file or an object, even one that another machine has just written."""
+def read_anew(path: StoragePath, read: Callable[[StoragePath], Value]) -> Value:
+    """Return ``read(path)`` of a file or an object, even one that another machine has just written."""
     try:
-        return read_buffer(path)
+        return read(path)
     except FileNotFoundError:
         if isinstance(path, ObjectPath):
             raise
         refresh(path.parent)
-        return read_buffer(path)
+        return read(path)
 
 
 def _has_failed(error: BaseException) -> bool:
@@ -392,7 +385,17 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
 def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     """Open one of our Zarr arrays, in which every chunk is written, even if all its values are zero.
 
-    `document` is its ``zarr.json``, if known. Raise :class:`StoreError` if there is no readable array.
+    Parameters
+    ----------
+    root
+        Path or URL of the array.
+    document
+        Its ``zarr.json``, if known.
+
+    Raises
+    ------
+    StoreError
+        If there is no readable array.
     """
     import zarr
     from zarr.errors import MetadataValidationError

@@ -12,10 +12,9 @@ import numpy as np
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import LabelCounter, LabelCounts, Labels, Task
 from daskfs.kernels.statistics.moments import row_blocks
-from daskfs.sources.base import Source
 from daskfs.sources.columns import in_blocks
 from daskfs.sources.sample_columns import COLUMNS
-from daskfs.sources.stored_column import StoredColumn
+from daskfs.sources.stored_column import Source, StoredColumn
 from daskfs.storage import as_path, lies_in
 from daskfs.store import layout
 from daskfs.store.process_cache import Holdings

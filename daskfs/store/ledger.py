@@ -145,11 +145,10 @@ class Ledger:
 
     def _files(self, stage: str) -> list[str]:
         """Return the names of a stage's valid record files, oldest first. If no epoch was begun, all are valid."""
-        assert self._root is not None
         if self._head is None:
             self._head = self._read_head()
         try:
-            there = {path.name for path in (self._root / layout.records_of(stage)).iterdir()}
+            there = {path.name for path in self.where(stage).iterdir()}
         except (FileNotFoundError, NotADirectoryError):
             return []
         epoch = self._head.get("epoch")
@@ -180,9 +179,8 @@ class Ledger:
         return view
 
     def _data(self, stage: str, file: str) -> bytes:
-        assert self._root is not None
         try:
-            return (self._root / f"{layout.records_of(stage)}{file}").read_bytes()
+            return (self.where(stage) / file).read_bytes()
         except (FileNotFoundError, IsADirectoryError):  # merged meanwhile, or no record file
             return b""
 

@@ -39,21 +39,8 @@ class Holdings:
             self._round, self._used = number, set()
 
     def get(self, key: Any, limit: int, size: Callable[[Value], int], make: Callable[[], Value]) -> Value:
-        """Return the value of a key from the cache, or make it.
-
-        It is cached if all values together stay within `limit` bytes.
-        """
-        with self._lock:
-            self._used.add(key)
-            if key in self._values:
-                held: Value = self._values[key][0]
-                return held
-        value = make()
-        n_bytes = size(value)
-        with self._lock:
-            if key not in self._values and self._bytes + n_bytes <= limit:
-                self._values[key] = (value, n_bytes)
-                self._bytes += n_bytes
+        """Return the value of a key from the cache, or make it: a :meth:`series` of one value."""
+        (value,) = self.series(key, limit, size, lambda: [make()])
         return value
 
     def series(

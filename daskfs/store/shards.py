@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskfs.errors import DamagedError
-from daskfs.storage import StoragePath, map_concurrent, open_ranges, refresh
-from daskfs.store.arrays import MADE_AGAIN, checksum_of, count_bytes, counted_bytes, decode, encode
+from daskfs.storage import StoragePath, map_concurrent, open_ranges
+from daskfs.store.arrays import MADE_AGAIN, checksum_of, count_bytes, counted_bytes, decode, encode, read_anew
 from daskfs.store.layout import SHARD, SHARD_INDEX
 from daskfs.store.store import Store
 from daskfs.store.write_errors import try_to_remove
@@ -178,11 +178,7 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
     path, first = store.path(run[0].shard), run[0].start
     held = np.empty(run[-1].start + run[-1].size - first, np.uint8)
     try:
-        try:
-            _fill(path, first, held)
-        except FileNotFoundError:  # another machine may have just written it
-            refresh(path.parent)
-            _fill(path, first, held)
+        read_anew(path, partial(_fill, start=first, held=held))
         return [_decoded(piece, held[piece.start - first :][: piece.size]) for piece in run]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, EOFError, ValueError, RuntimeError) as error:
         store.ledger.check(now=True)

@@ -27,7 +27,7 @@ from daskfs.sources.row_names import in_stretches
 from daskfs.sources.sample_columns import as_checked
 from daskfs.sources.some_rows import SomeRows
 from daskfs.sources.state import TILES
-from daskfs.sources.stored_column import StoredColumn, WholeColumns
+from daskfs.sources.stored_column import StoredColumn
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import label_counts_of, open_tiles, sample_column_of
@@ -56,15 +56,14 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
     """
     root = as_path(url)
     present: dict[str, Any] = {
-        name: str(root / layout.SAMPLE_COLUMN.format(name)) for name in _sample_columns(tiles, **part)
+        name: str(root / layout.SAMPLE_COLUMN.format(name)) for name in _sample_columns(tiles, part.get("only_batch"))
     }
     labels = None if tiles.info.task is None else str(root / layout.LABELS)
     return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
 
 
-def _sample_columns(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
+def _sample_columns(tiles: Tiles, only_batch: str | None) -> tuple[str, ...]:
     """Return the names of the per-sample columns of a part."""
-    del columns
     left_out = () if only_batch is None else ("batch",)
     return tuple(name for name in SAMPLE_COLUMNS if tiles.info.facts.get(name) is not None and name not in left_out)
 
@@ -118,7 +117,7 @@ def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
     return np.flatnonzero(codes == names.index(name))
 
 
-class TilePart(WholeColumns):
+class TilePart(Source):
     """Some columns, or some rows, of a finished tile store.
 
     Parameters
@@ -138,7 +137,7 @@ class TilePart(WholeColumns):
         shape = tiles.shape
         self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
         self._rows = None if spec.only_batch is None else rows_of_batch(tiles, spec.only_batch)
-        self._sample_columns = _sample_columns(tiles, spec.columns, spec.only_batch)
+        self._sample_columns = _sample_columns(tiles, spec.only_batch)
         self.info = SourceInfo(
             n_samples=shape.n_samples if self._rows is None else self._rows.size,
             n_features=shape.n_features if self._columns is None else self._columns.size,

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import StoreError
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import is_sparse, stack_blocks
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.missing import fill_missing
 from daskfs.kernels.scaling import (
@@ -256,10 +256,7 @@ class Tiles(TileStatistics):
         if self.matrix is not None:
             return self.rescaled(self.matrix[numbers], scaling)
         bands = [i for i in range(self.shape.n_bands) if _sampled(numbers, self.shape.band(i)).size]
-        parts = [self.sampled_band(i) for i in bands]
-        if not self.shape.is_sparse:
-            return self.rescaled(np.concatenate(parts), scaling)
-        return self.rescaled(sp.vstack(parts, format="csr"), scaling)
+        return self.rescaled(stack_blocks([self.sampled_band(i) for i in bands]), scaling)
 
     def sampled_band(self, index: int) -> np.ndarray | sp.csr_matrix:
         """Return the sampled rows of one band that has any, as stored."""
@@ -344,10 +341,7 @@ class Tiles(TileStatistics):
 
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
         """Return rows, shape (n_rows, n_features), dense in C order or CSR; float64 when scaled, else as stored."""
-        if self.shape.is_sparse:
-            block: np.ndarray | sp.csr_matrix = sp.vstack(list(self._sparse_rows(rows)), format="csr")
-        else:
-            block = self._dense_rows(rows)
+        block = stack_blocks([*self._sparse_rows(rows)]) if self.shape.is_sparse else self._dense_rows(rows)
         if scaling is None:
             return block
         if half_of(scaling) is not None:  # stored sums and norms are of all columns
@@ -372,7 +366,7 @@ class Tiles(TileStatistics):
                 waiting[-1] = block.copy()  # a view would keep the band
                 continue
             del low
-            part, whole = slice(start, high), waiting[0] if len(waiting) == 1 else _stacked(waiting)
+            part, whole = slice(start, high), stack_blocks(waiting)
             waiting, start = [], high
             if scaling is not None:
                 if half_of(scaling) is not None:  # stored sums and norms are of all columns
@@ -565,10 +559,6 @@ class Tiles(TileStatistics):
 def _cuts(rows: slice, height: int) -> list[int]:
     """Return the start and stop of rows, and the multiples of `height` in between, ascending."""
     return [rows.start, *range((rows.start // height + 1) * height, rows.stop, height), rows.stop]
-
-
-def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_matrix:
-    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
 
 
 def _sampled(numbers: np.ndarray, band: slice) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.blocks import Block, column_extremes, is_sparse
 from daskfs.kernels.digits import loses_digits
 
 MAX_MAGNITUDE = 1e140
@@ -62,10 +62,8 @@ def check_finite(
     reduce_low, reduce_high = (np.fmin.reduce, np.fmax.reduce) if may_miss else (np.min, np.max)
     largest = max(float(reduce_high(values, axis=None)), -float(reduce_low(values, axis=None)))  # else NaN if any is
     if largest <= MAX_MAGNITUDE or (may_miss and np.isnan(largest)):
-        if whole and is_sparse(block):
-            check_spread(block.nanmin(axis=0).toarray()[0], block.nanmax(axis=0).toarray()[0], origin, names)
-        elif whole and values.dtype.itemsize > np.dtype(np.float32).itemsize:  # which holds nothing as small
-            check_spread(np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0), origin, names)
+        if whole and values.dtype.itemsize > np.dtype(np.float32).itemsize:  # which holds nothing as small
+            check_spread(*column_extremes(block), origin, names)
         return
     check_digits(block, first_row, lambda column: _called(column, names), origin)
     rows = f"rows {first_row}:{first_row + block.shape[0]}"

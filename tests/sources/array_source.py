@@ -16,12 +16,12 @@ from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_range, check_shape
 from daskfs.sources.csr import canonical
 from daskfs.sources.sample_columns import check_weights
-from daskfs.sources.stored_column import StoredColumn, WholeColumns
+from daskfs.sources.stored_column import Source, StoredColumn
 
 HASHED_ROWS_BYTES = 16 << 20
 
 
-class ArraySource(WholeColumns):
+class ArraySource(Source):
     """An array or CSR matrix as a source.
 
     Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,29 @@ def test_file_that_shrinks_while_in_use(tmp_path: Path) -> None:
 def test_memory_source_refuses(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ArraySource(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "instead"),
+    [
+        (text("X.csv.gz", gzip.compress(b"a,b\n1,2\n")), "decompress it first"),
+        (deflated, "write the file with numpy.savez"),
+        (
+            csr(format="csc", indptr=[0, 6, 12, 18, 24], indices=[*range(6)] * 4, data=X.T.ravel()),
+            "save the matrix as CSR",
+        ),
+    ],
+)
+def test_a_full_disk_of_temporary_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make, instead: str
+) -> None:
+    data = make(tmp_path)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full)
+        with pytest.raises(
+            InputError, match=rf"No space left on device. Point TMPDIR to a larger disk, or {instead}\."
+        ):
+            open_source(data).read_rows(0, 1)
 
 
 def test_npz_never_unpickles(tmp_path: Path) -> None:

@@ -103,6 +103,21 @@ def test_arrays_of_one_unit_may_have_any_size(
     np.testing.assert_array_equal(store.open("a")[...], values)
 
 
+INDEX = st.integers(-5, 4) | st.slices(5)
+
+
+@given(INDEX | st.tuples(INDEX, INDEX) | st.just(...))
+def test_a_selection_is_that_of_numpy(in_folder: Store, selection: Any) -> None:
+    values = np.arange(25.0).reshape(5, 5)
+    in_folder.put_array("a", values, (2, 3))
+    np.testing.assert_array_equal(in_folder.open("a")[selection], values[selection])
+
+
+@pytest.fixture(scope="module")
+def in_folder(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, np.bool_])
 def test_any_part_is_what_zarr_reads(tmp_path: Path, dtype: DTypeLike) -> None:
     """Whole chunks, parts of one, parts of many, and the ragged ones at the ends."""

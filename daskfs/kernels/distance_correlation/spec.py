@@ -25,12 +25,10 @@ class Sized(Protocol):
     @property
     def n_samples(self) -> int:
         """Number of rows."""
-        ...
 
     @property
     def n_features(self) -> int:
         """Number of features."""
-        ...
 
 
 @dataclass(frozen=True)

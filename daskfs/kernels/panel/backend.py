@@ -19,23 +19,18 @@ class Passes(Protocol):
 
     def weighted_sums(self, F: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return ``weights @ F``, shape (n_weightings, width), float64; F is (n_rows, width)."""
-        ...
 
     def deviation_sums(self, F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weighted sums of deviations from `center` and of their squares, (n_weightings, width), float64."""
-        ...
 
     def power_sums(self, F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
         """Return the sums of powers 2, 3, 4 and 6 of ``(F - center[0] - center[1]) * factor``, (4, width), float64."""
-        ...
 
     def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest value of each column, each of shape (width,), float64."""
-        ...
 
     def compressed(self, F: np.ndarray) -> SparsePanel | None:
         """Return the values that are not 0, if edges should visit them alone; else None."""
-        ...
 
     def edge_sums(
         self,
@@ -46,13 +41,11 @@ class Passes(Protocol):
         sparse: SparsePanel | None = None,
     ) -> np.ndarray:
         """Return the sums over edges of ``w * (f[source] - f[target])**2``, (n_weightings, width), float64."""
-        ...
 
     def observed_edge_sums(
         self, F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
     ) -> EdgeSums:
         """Return the terms of quadratic forms over the edges whose ends both have a value, column by column."""
-        ...
 
 
 PLAIN: Passes = plain

@@ -293,7 +293,6 @@ class RowValues(Protocol):
 
     def __getitem__(self, rows: slice, /) -> np.ndarray:
         """Return the values of some rows."""
-        ...
 
 
 def weighted_deviation(
