@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskfs.kernels.neighbors import targets
@@ -24,16 +24,18 @@ def lists(y: np.ndarray, k: int, standardize: bool) -> tuple[np.ndarray, np.ndar
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(WHOLE, REAL), min_size=1, max_size=30), st.integers(1, 9), st.booleans())
+@example([57 / 7, 108 / 7, 6 / 7], 1, True)  # differences of which the quotients are equal, but not they
 def test_every_pair(values: list[float | None], k: int, standardize: bool) -> None:
     y = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     known = ~np.isnan(y)
     if np.unique(y[known]).size < 2:
         return
     indices, lengths = lists(y, k, standardize)
-    expected = nearest(target_distances(y, standardize=False), k)
+    scale = SortedTargets.of(y, INT32, standardize=standardize).scale
+    np.testing.assert_allclose(scale, np.std(y[known]) if standardize else 1.0, rtol=1e-14)
+    expected = nearest(target_distances(y, standardize=False) / scale, k)
     np.testing.assert_array_equal(indices, expected[0][known])
-    scale = np.std(y[known]) if standardize else 1.0
-    np.testing.assert_allclose(lengths, expected[1][known] / scale, rtol=1e-14)
+    np.testing.assert_array_equal(lengths, expected[1][known])
 
 
 def test_of_a_long_run_of_ties_the_first_rows_count() -> None:
