@@ -147,7 +147,8 @@ def rank(
     scratch = folder.path
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
-    adata, columns = (X if is_anndata(X) else None), (names_of(X) if is_of(X, "xarray") else None)
+    adata = X if is_anndata(X) else None
+    columns = None if adata is None and not is_of(X, "xarray") else names_of(X)
     if adata is not None:
         use_rep = member_of(X, "obsm", use_rep)
         X, data, compared = _of_anndata(X, layer, graph, scratch)
@@ -245,6 +246,8 @@ def _of_anndata(
     given = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
     if graph is not None:
         sp.save_npz(scratch / "graph.npz", sp.csr_matrix(unmasked(weights)), compressed=False)
+    if is_of(X, "dask"):  # a collection has its names
+        return X, {}, given
     (scratch / "names.txt").write_text("\n".join(map(str, adata.var_names)), encoding="utf-8")
     return X, {"feature_names": str(scratch / "names.txt")}, given
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WHERE = "X"
 """Name of a collection in messages."""
+DENSER, LARGE_BYTES = 4.0, 2**26
+"""How many times more values than planned sparse rows may have, if they take more than these bytes."""
 OTHER_TOKENS = (
     "A collection is known by dask's token, which is another one in each process for random numbers without a seed and "
     "for functions that dask cannot tell apart."
@@ -263,10 +265,6 @@ class CollectionSource(LabeledSource):
         """Return a warning that names the columns that "non-numeric" leaves out."""
         return left_out_warnings(self.left_out or ())
 
-    def blocks_of(self, rows: slice) -> range:
-        """Return the numbers of the rows of blocks that hold some rows."""
-        return self._layout.blocks_of(rows)
-
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``, dense or CSR."""
         check_range(start, stop, self.info.n_samples)
@@ -286,6 +284,13 @@ class CollectionSource(LabeledSource):
         if not is_sparse(found):
             return np.ascontiguousarray(found)
         found.sum_duplicates()
+        expected = (self.info.nnz or 0) * (stop - start) / self.info.n_samples
+        if found.nnz > DENSER * expected and found.data.nbytes > LARGE_BYTES:
+            msg = (
+                f"rows {start}:{stop} of X hold {found.nnz:,} values, and memory was planned for {expected:,.0f}, as the "
+                "first block has few: pass X with rows like these in its first block, or save X and pass the path."
+            )
+            raise InputError(msg)
         return found
 
     def _values(self, block: Any, first: int) -> Any:
@@ -356,18 +361,23 @@ def _column_dtype(dtype: Any) -> np.dtype[Any] | None:
     dtype = dtype.categories.dtype if hasattr(dtype, "categories") else dtype
     if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
         return None
-    known = block_dtype(np.dtype(getattr(dtype, "numpy_dtype", dtype)), WHERE)
-    may_miss = not isinstance(dtype, np.dtype) and known.kind in "iu"
-    return np.dtype(np.float64) if may_miss else known
+    known = np.dtype(getattr(dtype, "numpy_dtype", dtype))  # of decimals it is object
+    may_miss = not isinstance(dtype, np.dtype) and known.kind in "iubO"
+    return np.dtype(np.float64) if may_miss else block_dtype(known, WHERE)
 
 
 def stored_array(X: Any) -> Any:
-    """Return the Zarr array that a dask array reads, if it is nothing but all of that; else None."""
+    """Return the Zarr array that a dask array reads, if it is nothing but all of that; else None.
+
+    An array with attributes is none, since they may say how a source decodes its values, which dask does not.
+    """
     from dask.array.core import getter, getter_inline, getter_nofancy
 
     layers, getters = list(X.dask.layers.values()), (getter, getter_inline, getter_nofancy)
     arrays = [one for layer in layers[:1] for one in dict(layer).values() if is_of(one, "zarr")]
-    if len(layers) != 2 or len(arrays) != 1 or arrays[0].shape != X.shape or X.dtype != arrays[0].dtype:
+    if len(layers) != 2 or len(arrays) != 1 or dict(arrays[0].attrs):
+        return None
+    if (arrays[0].shape, arrays[0].dtype) != (X.shape, X.dtype):
         return None
     tasks = dict(layers[1]).values()
     return arrays[0] if all(getattr(task, "func", None) in getters for task in tasks) else None

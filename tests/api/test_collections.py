@@ -203,7 +203,9 @@ def test_no_block_comes_through_the_caller(two_workers: str, monkeypatch: pytest
 def test_nothing_but_a_zarr_array_is_read_in_place(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(100, D))
     array = da.from_zarr(str(tmp_path / "X.zarr"))
-    for collection, is_in_place in ((array, True), (array + 1, False), (array[::-1], False), (array[:300], False)):
+    zarr.create_array(tmp_path / "scaled.zarr", data=X, attributes={"scale_factor": 2.0})
+    others = (array + 1, array[::-1], array[:300], da.from_zarr(str(tmp_path / "scaled.zarr")))
+    for collection, is_in_place in ((array, True), *((other, False) for other in others)):
         result = daskfs.rank(collection, Y[: len(collection)], methods="FisherScore", settings=ONCE)
         assert result["job"]["data"]["source"].startswith("dask:") is not is_in_place
 
@@ -322,6 +324,15 @@ def daskfs_source(folder: Path) -> str:
 def test_what_cannot_be_read_is_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         FisherScore().fit(make(), Y)
+
+
+def test_sparse_rows_with_far_more_values_than_the_first_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = np.where(np.arange(N)[:, None] < 100, np.eye(1, D), 1.0 + X)
+    blocks = da.from_array(growing, chunks=(100, D)).map_blocks(sp.csr_matrix)
+    FisherScore().fit(blocks, Y)
+    monkeypatch.setattr("daskfs.sources.collection.LARGE_BYTES", 0)
+    with pytest.raises(InputError, match=r"rows 0:600 of X hold 6,\d+ values, and memory was planned for 600"):
+        FisherScore().fit(blocks, Y)
 
 
 @pytest.mark.cluster
