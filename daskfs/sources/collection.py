@@ -287,8 +287,8 @@ class CollectionSource(LabeledSource):
         expected = (self.info.nnz or 0) * (stop - start) / self.info.n_samples
         if found.nnz > DENSER * expected and found.data.nbytes > LARGE_BYTES:
             msg = (
-                f"rows {start}:{stop} of X hold {found.nnz:,} values, and memory was planned for {expected:,.0f}, as the "
-                "first block has few: pass X with rows like these in its first block, or save X and pass the path."
+                f"rows {start}:{stop} of X hold {found.nnz:,} values, and memory was planned for {expected:,.0f}, as "
+                "the first block has few: pass X with rows like these in its first block, or save X and pass the path."
             )
             raise InputError(msg)
         return found
