@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,6 +14,7 @@ from daskfs.errors import DaskfsWarning, InputError
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import NeighborLists
+from daskfs.graph.precomputed_files import open_graph
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors.metrics import Metric, checked_metric
 from daskfs.kernels.scaling import Scaling, checked_scaling
@@ -35,6 +38,7 @@ def knn_graph(
     graph: Any = None,
     n_jobs: int | None = -1,
     client: Client | None = None,
+    output: str | Path | None = None,
 ) -> KNNGraph:
     """Find the nearest neighbors of every row.
 
@@ -89,6 +93,9 @@ def knn_graph(
     client
         Client whose workers run the search if X is not in memory, as of a dask collection; by
         default the current one. Without any, and for X in memory, this process does.
+    output
+        Directory to create for the lists, which are then read from there, for graphs beyond memory; as
+        ``graph.precomputed`` a job takes it. None for lists in memory.
 
     Returns
     -------
@@ -121,7 +128,7 @@ def knn_graph(
     from daskfs.estimators.graph import given_graph
     from daskfs.estimators.opening import is_stored, matrix_at_hand, names_of, open_input
     from daskfs.graph.spec import check_neighbors
-    from daskfs.plan.inline import find_lists
+    from daskfs.plan.inline import find_lists, stored_lists
 
     columns: Any = projection
     columns = int(columns) if isinstance(columns, np.integer) else columns
@@ -143,11 +150,23 @@ def knn_graph(
                 raise InputError(msg)
             lists.check_size(n_samples, n_neighbors)
             indices, distances = lists.read(slice(0, n_samples), n_neighbors)
-            return KNNGraph(indices.astype(np.int64), distances, lists.metric, lists.scaling, np.nan)
+            return _kept(KNNGraph(indices.astype(np.int64), distances, lists.metric, lists.scaling, np.nan), output)
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
             warnings.warn(f"{text}.", DaskfsWarning, stacklevel=2)
-        indices, distances, found = find_lists(context, spec, n_neighbors, pool)
-    return KNNGraph(indices, distances, metric, scaling, found)
+        if output is None:
+            indices, distances, found = find_lists(context, spec, n_neighbors, pool)
+            return KNNGraph(indices, distances, metric, scaling, found)
+        arrays: Any = stored_lists(context, spec, n_neighbors, pool)
+        return _kept(KNNGraph(arrays[0], arrays[1], metric, scaling, arrays[2]), output)
+
+
+def _kept(graph: KNNGraph, output: str | Path | None) -> KNNGraph:
+    """Write a graph, and return one that is read from there; for None return it as it is."""
+    if output is None:
+        return graph
+    graph.save(output)
+    lists: Any = open_graph(output)
+    return replace(graph, indices=lists.indices, distances=lists.distances, path=str(output))
 
 
 def _check_options(spec: GraphSpec, n_neighbors: int, missing: str) -> None:

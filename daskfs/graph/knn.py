@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.precomputed import NeighborLists, save_lists
+from daskfs.graph.partition import block_rows
+from daskfs.graph.precomputed import DISTANCES, INDICES, NeighborLists, save_lists
 from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.scaling import Scaling
 
@@ -23,7 +24,7 @@ class KNNGraph:
     indices
         Shape (n_samples, n_neighbors), int64: neighbors, nearest first, without the row itself; padded with -1.
     distances
-        Same shape, float64: distances by the metric; padded with inf.
+        Same shape, float64: distances by the metric; padded with inf. Both are read from files where there is a `path`.
     metric
         Name of the metric, with its arguments, as in "minkowski(p=3)".
     graph_scaling
@@ -31,6 +32,8 @@ class KNNGraph:
     recall
         Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None for an exact search,
         NaN for lists of another program.
+    path
+        Zarr group with the lists, None for lists in memory.
 
     Examples
     --------
@@ -51,6 +54,7 @@ class KNNGraph:
     metric: Metric
     graph_scaling: Scaling | None = None
     recall: float | None = None
+    path: str | None = None
 
     @property
     def n_neighbors(self) -> int:
@@ -67,11 +71,37 @@ class KNNGraph:
 
     def to_csr(self, mode: Literal["distance", "connectivity"] = "distance") -> sp.csr_matrix:
         """Return the lists as an (n_samples, n_samples) CSR matrix, float64, as scikit-learn's ``kneighbors_graph``."""
-        n_samples = self.indices.shape[0]
-        found = self.indices >= 0
-        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
-        data = self.distances[found] if mode == "distance" else np.ones(int(found.sum()))
-        return sp.csr_matrix((data, self.indices[found], indptr), shape=(n_samples, n_samples))
+        return _csr(self.indices[:], self.distances[:], mode, self.indices.shape[0])
+
+    def to_dask(self, mode: Literal["distance", "connectivity"] = "distance", *, symmetric: bool = False) -> Any:
+        """Return the lists as a dask array of CSR blocks of rows, for graphs beyond memory.
+
+        Parameters
+        ----------
+        mode
+            As for :meth:`to_csr`.
+        symmetric
+            Whether an edge joins two rows of which at least one lists the other, with the value that it has there.
+
+        Returns
+        -------
+        dask.array.Array
+            Shape (n_samples, n_samples), float64. With a `path`, blocks are read from there as they are computed.
+        """
+        import dask.array
+
+        da: Any = dask.array  # whose functions have no types
+        (n_samples, k), size = self.indices.shape, block_rows(self.indices.shape[0])
+        lists = [
+            da.from_array(array, chunks=(size, k)) if self.path is None else da.from_zarr(f"{self.path}/{name}")
+            for name, array in ((INDICES, self.indices), (DISTANCES, self.distances))
+        ]
+        meta, rows = sp.csr_matrix((0, 0)), lists[0].chunks[0]
+        found = da.map_blocks(_csr, *lists, mode, n_samples, chunks=(rows, (n_samples,)), dtype=float, meta=meta)
+        if not symmetric:
+            return found
+        mirrored = found.rechunk((rows, rows)).T.rechunk((rows, (n_samples,)))
+        return da.map_blocks(_larger, found, mirrored, dtype=float, meta=meta)
 
     def save(self, path: str | Path) -> None:
         """Write the lists as a Zarr group, which an estimator accepts as ``graph`` and a job as ``graph.precomputed``.
@@ -89,3 +119,15 @@ class KNNGraph:
             If a list is invalid; the message names the row.
         """
         save_lists(path, NeighborLists("graph", self.indices, self.distances, self.metric, self.graph_scaling))
+
+
+def _csr(indices: np.ndarray, distances: np.ndarray, mode: str, n_samples: int) -> sp.csr_matrix:
+    """Return the lists of some rows as CSR of `n_samples` columns."""
+    found = indices >= 0
+    indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+    data = distances[found] if mode == "distance" else np.ones(int(found.sum()))
+    return sp.csr_matrix((data, indices[found], indptr), shape=(len(indices), n_samples))
+
+
+def _larger(block: sp.csr_matrix, mirrored: Any) -> sp.csr_matrix:
+    return sp.csr_matrix(block.maximum(sp.csr_matrix(mirrored)))

@@ -31,6 +31,7 @@ from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
+from daskfs.store.arrays import Array
 from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles
@@ -222,13 +223,18 @@ def find_lists(
 
     The lists are indices (int64) and distances (float64), each of shape (n_samples, k).
     """
+    indices, distances, recall = stored_lists(context, spec, k, pool)
+    return indices[...].astype(np.int64), distances[...], recall
+
+
+def stored_lists(
+    context: Context, spec: GraphSpec, k: int, pool: Pool | None = None
+) -> tuple[Array, Array, float | None]:
+    """Return what :func:`find_lists` does, as arrays of the store; indices may be int32."""
     store = context.store
     run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), pool)
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
-    indices, distances = (
-        store.open(layout.KNN_INDICES.format(spec.name))[...].astype(np.int64),
-        store.open(layout.KNN_DISTANCES.format(spec.name))[...],
-    )
+    indices, distances = (store.open(name.format(spec.name)) for name in (layout.KNN_INDICES, layout.KNN_DISTANCES))
     return indices, distances, recall["value"] if recall else None
 
 

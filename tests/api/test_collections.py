@@ -22,7 +22,7 @@ import zarr
 from distributed import Client
 
 import daskfs
-from daskfs import FisherScore, evaluate_selectors, knn_graph
+from daskfs import FisherScore, LaplacianScore, evaluate_selectors, knn_graph
 from daskfs.errors import InputError, MemoryPlanError, StoreError
 from daskfs.sources.collection import collection_of
 from tests.execution.runs import local_cluster
@@ -324,6 +324,23 @@ def daskfs_source(folder: Path) -> str:
 def test_what_cannot_be_read_is_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         FisherScore().fit(make(), Y)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_graph_comes_out_lazily(is_written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("knn", "precomputed"):
+        monkeypatch.setattr(f"daskfs.graph.{module}.block_rows", lambda _: 70)
+    found = knn_graph(X, 5, output=tmp_path / "lists" if is_written else None)
+    whole = knn_graph(X, 5).to_csr()
+    lazy = found.to_dask()
+    assert lazy.numblocks == (9, 1)
+    assert (lazy.compute() != whole).nnz == 0
+    assert (found.to_dask(symmetric=True).compute() != whole.maximum(whole.T)).nnz == 0
+    assert (found.to_dask("connectivity").compute() != found.to_csr("connectivity")).nnz == 0
+    scores = LaplacianScore(graph=found, n_neighbors=5).fit(X).scores_
+    np.testing.assert_array_equal(scores, LaplacianScore(n_neighbors=5).fit(X).scores_)
+    if is_written:
+        np.testing.assert_array_equal(LaplacianScore(graph=str(tmp_path / "lists")).fit(X).scores_, scores)
 
 
 def test_sparse_rows_with_far_more_values_than_the_first_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
