@@ -23,6 +23,7 @@ from tests.benchmarks import (
     client,
     compared,
     correlations,
+    dask_collections,
     driver,
     estimates,
     evaluation,
@@ -39,6 +40,7 @@ from tests.benchmarks import (
     threads,
     wide,
 )
+from tests.execution.runs import local_client
 from tests.objects.server import environment
 
 pytestmark = pytest.mark.long
@@ -50,6 +52,13 @@ def test_the_dense_computation_is_the_same_score() -> None:
     np.testing.assert_allclose(ours, 120 / 119, rtol=1e-12)
     near = LaplacianScore(n_neighbors=7, t=2.0).fit(X).scores_
     assert np.corrcoef(near, main_job.dense_laplacian_score(X, 7))[0, 1] > 0.9
+
+
+def test_collections_take_processor_time_in_driver_and_workers(tmp_path: Path) -> None:
+    with local_client(2) as client:
+        rows = dict(dask_collections.measure(tmp_path, 2000, 8, client))
+    assert len(rows) == 4
+    assert all(driver > 0 for driver, _ in rows.values())
 
 
 def test_small_form_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Processor seconds and memory of dask collections as sources, beside a run on the Zarr array that they read.
 
-python -m tests.benchmarks.collections [ROWS COLUMNS]
+python -m tests.benchmarks.dask_collections [ROWS COLUMNS]
 """
 
 from __future__ import annotations
