@@ -145,6 +145,7 @@ def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tu
     except UnicodeDecodeError as error:
         msg = f"{path}: the header line is not text in UTF-8 ({error.reason})."
         raise InputError(msg) from error
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # by another sign a wide header is one cell
     try:
         found = {
             one: next(csv.reader(io.StringIO(text, newline=""), delimiter=one), [])

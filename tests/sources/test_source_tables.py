@@ -243,6 +243,16 @@ def test_a_damaged_file_of_gzip_is_refused_and_a_new_one_read_anew(tmp_path: Pat
     assert open_source(SourceSpec(str(path))).read_rows(0, 1).tolist() == [[3.0, 4.0]]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_header_may_be_longer_than_the_cells_that_csv_allows(tmp_path: Path, delimiter: str) -> None:
+    names = [f"{'a long name of a probe':>40} {column}" for column in range(4000)]
+    rows = [names, ["1"] * 4000, ["2"] * 4000]
+    (tmp_path / "wide.csv").write_text("".join(f"{delimiter.join(row)}\n" for row in rows))
+    source = open_source(SourceSpec(str(tmp_path / "wide.csv")))
+    assert source.info.feature_names == tuple(name.strip() for name in names)
+    np.testing.assert_array_equal(source.read_rows(0, 2), np.outer([1, 2], np.ones(4000)))
+
+
 def test_delimiters_are_of_text(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", np.ones((2, 2)))
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "X.parquet")
