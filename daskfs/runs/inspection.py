@@ -139,8 +139,8 @@ def _scan(source: Source, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarr
     counts = {name: np.zeros(shape.n_features, dtype=np.int64) for name in ("missing", "infinite", "beyond_2_53")}
     low, high = np.full(shape.n_features, np.inf), np.full(shape.n_features, -np.inf)
     hashes = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
-    # rows that the source reads at once, where they are no more than a tile may be
-    together = min(source.info.row_multiple, MAX_TILE_BYTES // (shape.n_features * source.info.dtype.itemsize))
+    # rows that the source reads at once, where they are not much more than a tile may be
+    together = min(source.info.row_multiple, 4 * MAX_TILE_BYTES // (shape.n_features * source.info.dtype.itemsize))
     for band in row_blocks(shape.n_samples, max(shape.tile_rows, together)):
         block = source.read_rows(band.start, band.stop)
         hashes += column_hashes(block, band.start)
