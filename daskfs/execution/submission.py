@@ -274,7 +274,8 @@ def _run_here(
     retries, remaining, feed = Retries(), iter(units), feed_of(stage, units, None)
     while True:
         now = time.monotonic()
-        wave = [*retries.take_due(now), *itertools.islice(remaining, PER_THREAD * pool.threads)]
+        n_units = pool.threads if feed else PER_THREAD * pool.threads  # whose blocks are in this process
+        wave = [*retries.take_due(now), *itertools.islice(remaining, n_units)]
         blocks = [NO_BLOCKS] * len(wave) if feed is None else feed.take(wave)
         for unit, found in _tried(context, stage, wave, blocks, pool.threads, inputs):
             if isinstance(found, PassingError):

@@ -162,12 +162,15 @@ class Collection:
 
         `client` is None for that of the collection.
         """
+        from dask.base import get_scheduler
         from dask.threaded import get
 
+        # threads, unless Dask's configuration says otherwise
+        here: Any = get_scheduler() or get  # type: ignore[no-untyped-call]
         missing = [key for key in dict.fromkeys(keys) if key not in held]
         graph = {key: held[key] if key in held else self.graph[key] for key in self.needed(missing, held)}
         client = client or self._client
-        found = get(graph, missing) if client is None else client.get(graph, missing, sync=False)
+        found = here(graph, missing) if client is None else client.get(graph, missing, sync=False)
         return {**held, **dict(zip(missing, found, strict=True))}
 
     def blocks(self, numbers: range) -> Iterator[list[Any]]:

@@ -110,6 +110,8 @@ def group() -> Iterator[Path | None]:
         return
     (path / "memory.limit_in_bytes").write_text(str(GiB))
     yield path
+    left = [int(line) for line in (path / "cgroup.procs").read_text().split()]
+    psutil.wait_procs([psutil.Process(pid) for pid in left if psutil.pid_exists(pid)], timeout=60)
     path.rmdir()
 
 
