@@ -97,8 +97,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         command("run", path, "-v"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | SECRETS
     ) as process:
         wait_for_units(process, "ingest", 1)
+        # one worker may run units, and all of them, before the other is there
+        busy = [worker for worker in worker_processes(process) if open_sockets([worker])]
+        for worker in busy:
+            worker.suspend()
         seen = look_at(process.pid)
-        # one worker may run units before the other is there
         while len(seen.listening) < N_LISTENING and process.poll() is None:
             seen = look_at(process.pid)
         workers = worker_processes(process)
@@ -108,6 +111,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         threads = frozenset(path.read_text().strip() for path in Path(f"/proc/{number}/task").glob("*/comm"))
         server.send_signal(signal.SIGTERM)
         server.send_signal(signal.SIGINT)
+        for worker in busy:
+            worker.resume()
         told = "".join(process.communicate(timeout=200))
     assert process.returncode == 0, told
     return Run(folder, seen, process.pid, parent, threads, [server, *workers], told)
