@@ -188,7 +188,8 @@ class RunResult(Mapping[str, Any]):
         if self._folder is not None:
             msg = "the run lies in a temporary directory, which is deleted with this result: pass output=."
             raise InputError(msg)
-        return lazy_columns(str(self["tiles"]["url"]), np.array(self._chosen(method, n))), self.selected(method, n)
+        columns = np.array(self._chosen(method, n))
+        return lazy_columns(self._contents.tiles_url, columns), self.selected(method, n)
 
     def _chosen(self, method: str | None, n: int | None) -> list[int]:
         label = self.best if method is None else method

@@ -48,7 +48,7 @@ class BlockFeed:
         self._collection = collection = collection_of(spec.source)
         self._client, self._layout = client, cast("Any", collection.layout)
         if client is not None:
-            self._layout = client.submit(_same, collection.layout, key=f"daskfs-layout-{collection.layout.token}")
+            self._layout = client.submit(_same, collection.layout, pure=False)
         self._numbers: dict[int, Collection[int]] = {unit: () for unit in units}
         if stage.is_of(INGEST_STAGE):
             shape, source = Shape(**stage.parameters["shape"]), open_part_or_source(spec)

@@ -230,7 +230,7 @@ def find_lists(
 def stored_lists(
     context: Context, spec: GraphSpec, k: int, pool: Pool | None = None
 ) -> tuple[Array, Array, float | None]:
-    """Return what :func:`find_lists` does, as arrays of the store; indices may be int32."""
+    """Return the lists of :func:`find_lists` as arrays of the store; indices may be int32."""
     store = context.store
     run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), pool)
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))

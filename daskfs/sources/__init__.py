@@ -1,4 +1,4 @@
-"""Data sources: files, generated data and in-memory arrays, all read by ranges of rows."""
+"""Data sources: files, generated data and dask collections, all read by ranges of rows."""
 
 from __future__ import annotations
 

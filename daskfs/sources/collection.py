@@ -42,7 +42,7 @@ BlocksOf = Callable[[range], Iterable[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class Layout:
-    """What a unit has to know of a collection beside its blocks.
+    """Facts about a collection that a unit needs beside its blocks.
 
     Parameters
     ----------

@@ -140,7 +140,7 @@ class SlurmWorkers(SLURMCluster):
         return ", ".join(dict.fromkeys(text for text in found if not text.startswith("RUNNING")))
 
     def queue(self, form: str) -> dict[str, str] | None:
-        """Return what squeue prints after the ids of the jobs known to SLURM, by id; None if it does not answer."""
+        """Return the output of squeue for each job known to SLURM, by its id; None if it does not answer."""
         ids = [str(job.job_id) for job in list(self.workers.values()) if job.job_id]
         words = ["squeue", "--noheader", "--states=all", f"--format={form}", f"--jobs={','.join(ids)}"]
         if not ids:
