@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,13 +18,13 @@ from daskfs.errors import InputError, JobError
 from daskfs.estimators.opening import (
     as_source,
     backing_file,
-    current_client,
     is_anndata,
     is_dask_frame,
-    is_query,
     matrix_at_hand,
     member_of,
     names_of,
+    nothing_kept,
+    open_client,
     variable_of,
 )
 from daskfs.job.keys import set_key
@@ -114,7 +115,8 @@ def rank(
         Keys of the block ``evaluate``; True for its defaults, None or False for no evaluation.
     key_added
         Of an AnnData: write the columns to its ``var``, and facts to ``uns`` under this key, as
-        :meth:`RunResult.to_anndata` does; None to write nothing.
+        :meth:`RunResult.to_anndata` does: ``rank_METHOD`` under "daskfs", and ``KEY_rank_METHOD`` under any other key,
+        so that several rankings stand side by side; None to write nothing.
     settings
         Other keys of the job by block, or dotted, such as ``{"data": {"row_names": "barcode"}, "evaluate": None,
         "cluster.workers": 2}``; they replace what the other parameters say.
@@ -143,7 +145,7 @@ def rank(
     >>> result.selected("FisherScore")
     ['petal length (cm)', 'petal width (cm)']
     """
-    folder = ScratchDirectory()
+    folder, kind = ScratchDirectory(), type(X).__name__
     scratch = folder.path
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
@@ -173,8 +175,8 @@ def rank(
     if is_dask_frame(X):  # whose columns of rows are files now
         names = [value for key, value in keys["data"].items() if isinstance(value, str) and data[key] != value]
         data["exclude"] = [*data.get("exclude", ()), *names]
-    client = client or (current_client() if is_elsewhere else None)
-    with _named_as_given(scratch):
+    client = open_client(client, by_default=is_elsewhere)
+    with nothing_kept() if output is None else nullcontext(), _named_as_given(scratch):
         data["source"], _alive = as_source(X, scratch, client, columns)
         proposal = propose_job(
             data.pop("source"),
@@ -192,7 +194,11 @@ def rank(
             job = {**job, "graph": compared, "transform": {}}
         _set(job, others)
         found = run(job, client=client, progress=progress)
-    result = RunResult(found, found.url, folder if output is None else None)
+    # files that are deleted with the result are no source that anyone can open
+    path, words = rf"{re.escape(str(scratch))}/(\w+)[.\w]*", {**GIVEN, "source": kind}
+    text = json.dumps({key: found[key] for key in ("data", "job")})
+    facts = json.loads(re.sub(path, lambda match: f"{words.get(match[1], match[1])} in memory", text))
+    result = RunResult({**found, **facts}, found.url, folder if output is None else None)
     if key_added is not None:
         result.to_anndata(adata, key_added)
     return result
@@ -265,8 +271,10 @@ def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
         return value
     if is_anndata(X) and (value in X.obs or split_reference(value) is None):
         return _written(X, key, member_of(X, "obs", value), scratch)
-    names = X.collect_schema().names() if is_query(X) else getattr(X, "columns", ())
-    own = [] if is_anndata(X) else list(map(str, names))
+    own = [] if is_anndata(X) else list(map(str, names_of(X) or ()))
+    if own.count(value) > 1:
+        msg = f"X has more than one column {value!r}; {key} need a name of their own."
+        raise InputError(msg)
     if is_dask_frame(X) and value in own:
         return _written(X, key, X[value], scratch)
     if value not in own and split_reference(value) is None:

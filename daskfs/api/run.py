@@ -17,7 +17,7 @@ import dask
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.estimators.opening import as_source, current_client, matrix_at_hand, names_of
+from daskfs.estimators.opening import as_source, matrix_at_hand, names_of, open_client
 from daskfs.export.anndata_file import storable
 from daskfs.export.collect import KEY, Contents, chosen_columns, is_ours, listed, read_run
 from daskfs.graph.knn import KNNGraph
@@ -223,7 +223,8 @@ class RunResult(Mapping[str, Any]):
         adata
             An AnnData of the same features, in any order; views become copies as usual.
         key_added
-            Key of ``uns``. Under another key than "daskfs", names of columns begin with it: ``KEY_rank_METHOD``.
+            Key of ``uns``. Under "daskfs", columns have the names above, as in files; under any other key, with which
+            rankings stand side by side, they begin with it: ``KEY_rank_METHOD``.
         copy
             Whether to leave `adata` as it is, and to return a copy with the columns.
 
@@ -257,7 +258,7 @@ class RunResult(Mapping[str, Any]):
         order = [place[name] for name in theirs]
         for name, values in contents.columns.items():
             changed.var[f"{prefix}{name}"] = values[order]
-        changed.uns[key_added] = storable(contents.facts)
+        changed.uns[key_added] = storable(contents.facts | {key: self[key] for key in ("data", "job")})
         return changed if copy else None
 
     # ------------------------------------------------------------------------------------------------------- plots
@@ -428,9 +429,10 @@ def run(
     """
     made = job if isinstance(job, Job) else make_job(job) if isinstance(job, Mapping) else load_job(job)
     shown, folder = _progress(progress), None
-    if data is not None:
-        folder, X = ScratchDirectory(), matrix_at_hand(data)
-        client = client or (current_client() if is_of(X, "dask") else None)
+    X = None if data is None else matrix_at_hand(data)
+    client = open_client(client, by_default=is_of(X, "dask"))
+    if X is not None:
+        folder = ScratchDirectory()
         source, collection = as_source(X, folder.path, client, names_of(data))
         folder = folder if collection is None else None
         made = made.model_copy(update={"data": made.data.model_copy(update={"source": source})})

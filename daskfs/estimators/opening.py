@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskfs.errors import InputError, nearest
+from daskfs.errors import ClusterError, DaskfsError, InputError, nearest
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
 from daskfs.sources.checks import unknown_name
 from daskfs.sources.collection import Collection, stored_array
 from daskfs.sources.values import is_of, unmasked
 from daskfs.stages.cost import Workers
+from daskfs.storage import first_line
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
@@ -33,18 +36,46 @@ LISTED_COLUMNS = 5
 """Maximum number of columns that a message names."""
 
 
-def current_client() -> Client | None:
-    """Return the Dask client of this thread, None if there is none."""
-    import sys
+def open_client(client: Client | None, *, by_default: bool = True) -> Client | None:
+    """Return the client that a caller passed, or by default that of this thread; None if there is none.
 
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import get_client
+    Raises :class:`ClusterError` if it is closed, or its scheduler does not answer.
+    """
+    from daskfs.execution.pool import Pool
 
+    if client is None and by_default and "distributed" in sys.modules:
+        from distributed import get_client
+
+        with suppress(ValueError):
+            client = get_client()
+    if client is not None and client.status in ("closing", "closed"):
+        msg = "the client is closed: make a new one."
+        raise ClusterError(msg)
+    Pool(client).identities()
+    return client
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Let errors of work in a temporary directory say that nothing is kept, instead of how the same command goes on."""
     try:
-        return get_client()
-    except ValueError:
-        return None
+        yield
+    except DaskfsError as error:
+        message = re.sub("[;,]( and)? the same command goes on.*", "; nothing is kept.", str(error))
+        if message == str(error):
+            raise
+        raise type(error)(message) from error
+
+
+@contextmanager
+def refused_queries() -> Iterator[None]:
+    """Turn the errors of Polars for a query, such as one with two columns of one name, into :class:`InputError`."""
+    errors: Any = sys.modules["polars"].exceptions.PolarsError if "polars" in sys.modules else ()
+    try:
+        yield
+    except errors as error:
+        msg = f"X is a query that Polars refuses: {first_line(error)}"
+        raise InputError(msg) from error
 
 
 def pool_of_threads(n_jobs: int | None, client: Client | None = None) -> Pool:
@@ -85,14 +116,16 @@ def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | N
     return matrix_at_hand(X), y, use_rep, names_of(X)
 
 
+@refused_queries()
 def names_of(X: Any) -> list[Any] | None:
-    """Return the names of the columns of a DataFrame, an AnnData or an xarray object; None if there are none."""
+    """Return the names of the columns of a table, a query, an AnnData or an xarray object; None if there are none."""
     if is_anndata(X):
         return list(map(str, X.var_names))
     if is_of(X, "xarray"):
         X = variable_of(X)
         return list(map(str, X[X.dims[1]].values)) if X.dims[1] in X.coords else None
-    columns = None if is_query(X) else getattr(X, "columns", None)
+    # columns of Arrow are arrays
+    columns = X.collect_schema().names() if is_query(X) else getattr(X, "column_names", getattr(X, "columns", None))
     return None if columns is None else list(columns)
 
 
@@ -169,6 +202,7 @@ def backing_file(adata: Any) -> str | None:
     return str(adata.filename)
 
 
+@refused_queries()
 def check_input(X: Any) -> None:
     """Check that X can be a numeric matrix; for a Dask DataFrame or Polars query, only by its schema.
 
@@ -253,8 +287,9 @@ def stored_context(
     from daskfs.stages.limits import check_memory
     from daskfs.store.context import open_tiles
 
-    pool = pool_of_threads(n_jobs, client or current_client())
-    with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
+    directory = tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None))
+    with nothing_kept(), directory as scratch:
+        pool = pool_of_threads(n_jobs, open_client(client))
         source, _alive = as_source(X, Path(scratch), pool.client)
         data = make_data({"source": source, "missing": missing, "labels": labels})
         workers = Workers(count=max(1, pool.n_threads))
@@ -274,6 +309,7 @@ def stored_context(
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, pool
 
 
+@refused_queries()
 def as_source(
     X: Any, scratch: Path, client: Client | None = None, names: Sequence[Any] | None = None
 ) -> tuple[str, Collection | None]:

@@ -196,22 +196,17 @@ def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
 def _format(out: str | Path, to: str | None) -> str:
     suffix = as_path(out).suffix.lower()
     kind = to or ENDINGS.get(suffix)
-    formats = get_args(Format)
+    formats, own = get_args(Format), f"As CSV, the rankings are the run's own {layout.RANKING_CSV}."
     if kind is None:
-        msg = f"the ending of {out} names no format: say one of {', '.join(formats)} by to.{_own_csv(suffix)}"
+        msg = f"the ending of {out} names no format: say one of {', '.join(formats)} by to. {own}"
         raise JobError(msg)
     if kind not in formats:
-        near = _own_csv(f".{kind}") or nearest(kind, formats)
-        msg = f"there is no format '{kind}'.{near} Formats: {', '.join(formats)}."
+        msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}. {own}"
         raise JobError(msg)
     if kind == "anndata" and suffix not in (H5AD, ZARR):
         msg = f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name."
         raise JobError(msg)
     return kind
-
-
-def _own_csv(suffix: str) -> str:
-    return f" The rankings are CSV already, in the run's own {layout.RANKING_CSV}." if suffix == ".csv" else ""
 
 
 def _export_tiles(

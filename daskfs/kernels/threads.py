@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import os
+import warnings
+from contextlib import AbstractContextManager, redirect_stderr
 from functools import cache
 from importlib import import_module
+from io import StringIO
 from threading import RLock
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import scipy.linalg  # noqa: F401 - loads SciPy's BLAS before the controller looks for libraries
+from joblib import cpu_count
 from threadpoolctl import ThreadpoolController
 
 IMPORTING = RLock()
@@ -24,7 +28,16 @@ def sklearn_module(name: str) -> ModuleType:
     on with half a module.
     """
     with IMPORTING:
+        _count_cores()
         return import_module(f"sklearn.{name}")
+
+
+@cache
+def _count_cores() -> None:
+    """Let joblib count physical cores, as scikit-learn will: where it cannot, it prints a traceback, the first time."""
+    if not os.environ.get("OMP_NUM_THREADS"):  # then scikit-learn does not count
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(StringIO()):
+            cpu_count(only_physical_cores=True)
 
 
 @cache

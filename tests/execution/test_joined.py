@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
 
+import daskfs
 from daskfs import FisherScore, LaplacianScore
+from daskfs.errors import ClusterError
 from daskfs.execution.pool import Pool
-from tests.execution.runs import command, local_client, run, run_here, write_job
+from tests.cases import case
+from tests.execution.runs import command, local_client, local_cluster, run, run_here, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -82,3 +87,35 @@ def test_workers_are_listed_while_the_client_refreshes(two_workers: str) -> None
 
     with Client(two_workers) as client, mock.patch.object(Client, "sync", refreshing):
         assert len(Pool(client).identities()) == 2
+
+
+CALLS: dict[str, Any] = {
+    "run": lambda folder, client, _: daskfs.run(write_job(folder, SOURCE), client=client),
+    "run with data": lambda folder, client, X: daskfs.run(write_job(folder, SOURCE), data=X, client=client),
+    "rank": lambda _, client, X: daskfs.rank(X, client=client),
+    "rank in memory": lambda _, client, X: daskfs.rank(X.compute(scheduler="sync"), client=client),
+    "knn_graph": lambda _, client, X: daskfs.knn_graph(X, client=client),
+    "correlations": lambda _, client, X: daskfs.distance_correlation_matrix(X, client=client),
+    "evaluate": lambda _, client, X: daskfs.evaluate_selectors(FisherScore(), X, np.arange(60) % 2, client=client),
+    "fit": lambda _, client, X: call_with(client, lambda: LaplacianScore().fit(X)),
+}
+
+
+def call_with(client: Client, call: Any) -> None:
+    with client.as_current():
+        call()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_client_that_reaches_no_scheduler(tmp_path: Path, *, is_closed: bool) -> None:
+    X = da.from_array(np.random.default_rng(0).normal(size=(60, 4)), chunks=(30, 4))
+    with local_cluster(1) as cluster:
+        client = Client(cluster.scheduler_address, timeout=3, set_as_default=False)
+        if is_closed:
+            client.close()
+    message = "the client is closed: make a new one" if is_closed else "the (client is closed|scheduler of the client)"
+    with closing(client):
+        for name, call in CALLS.items():
+            if not (is_closed and name == "fit"):  # a closed client is no current one
+                with case(name), pytest.raises(ClusterError, match=message):
+                    call(tmp_path, client, X)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, rpc
-from distributed.comm import get_address_host_port
+from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import CommClosedError, FatalCommClosedError
 from distributed.security import Security
 
@@ -24,6 +24,13 @@ from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.certificates import configured_certificates
 from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
 from daskfs.storage import regular
+
+REFUSALS = {
+    socket.gaierror: "no such host",
+    ConnectionRefusedError: "connection refused: nothing listens there",
+    OSError: "its machine cannot be reached: is it on, and behind no firewall",
+}
+"""Reasons of errors of sockets, the first that fits."""
 
 
 @contextmanager
@@ -73,14 +80,8 @@ def _refusal(address: str) -> str:
     """Return why no connection to an address comes about, "" if one does, or none of sockets can."""
     try:
         socket.create_connection(get_address_host_port(address), LOOK_SECONDS).close()
-    except socket.gaierror as error:
-        return f"no such host ({error.strerror})"
-    except ConnectionRefusedError:
-        return "connection refused: nothing listens there"
-    except OSError as error:
-        return f"its machine cannot be reached ({error.strerror or error}): is it on, and behind no firewall"
-    except ValueError:
-        return ""
+    except (OSError, ValueError) as error:
+        return next((reason for kind, reason in REFUSALS.items() if isinstance(error, kind)), "")
     return ""
 
 
