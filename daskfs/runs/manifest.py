@@ -178,7 +178,7 @@ def _is_locked(handle: int) -> bool:
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
     """Raise :class:`StoreError` for a file, and for a directory with content but no `marker`.
 
-    Lock files and unfinished writes of a killed driver do not count as content.
+    Lock files, files about failures and unfinished writes of a killed driver do not count as content.
     """
     root = store.path("")
     if not root.exists():
@@ -187,7 +187,7 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
         msg = f"{root} exists and is a file: choose another {key}."
         raise StoreError(msg)
     names = (path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name))
-    found = sorted(name for name in names if name not in layout.OWNERSHIP)
+    found = sorted(name for name in names if name not in (*layout.OWNERSHIP, layout.FAILURES_DIR))
     if found and marker not in found:
         msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
         raise StoreError(msg)

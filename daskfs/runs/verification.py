@@ -348,10 +348,11 @@ class _Check:
         expected = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
         expected |= {f"{name}/{METADATA}" for name in arrays}
         expected |= {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
-        apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # separate stores
         is_run = is_there(root / layout.RUN_JSON)
+        stores = (layout.TILES_DIR, layout.BATCHES_DIR) if is_run else ()  # which are checked apart
         tops = layout.RUN_NAMES if is_run else sorted(path.name for path in root.iterdir())
-        for path in (path for top in tops if not (is_run and top in apart) for path in files_below(root / top)):
+        tops = [top for top in tops if top not in (*stores, layout.FAILURES_DIR)]
+        for path in (path for top in tops for path in files_below(root / top)):
             name = name_below(path, root)
             if name in expected or layout.is_seal(name) or _contains(known, name_hash(name)):
                 continue

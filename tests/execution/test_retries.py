@@ -24,7 +24,7 @@ from daskfs.execution.pool import Pool
 from daskfs.execution.retries import PAUSES, Retries
 from daskfs.store.context import Context
 from tests.cli.command import basic_job, daskfs, write_job
-from tests.execution.staged import halted, here, run_made_up, threads_as_workers
+from tests.execution.staged import Lines, halted, here, run_made_up, threads_as_workers
 
 STALE = "[Errno 116] Stale file handle"
 
@@ -88,8 +88,8 @@ def test_units_that_fail_in_passing_come_again_after_the_others(tmp_path: Path, 
         if number == 0 and begun[0] <= len(PAUSES):
             raise OSError(116, "Stale file handle")
 
-    told: list[str] = []
-    done = run_made_up(tmp_path, 12, unit, Pool(threads=threads, tell=told.append))
+    told = Lines()
+    done = run_made_up(tmp_path, 12, unit, Pool(threads=threads, tell=told))
     assert sorted(done) == list(range(12))
     assert begun == {number: 1 for number in range(1, 12)} | {0: len(PAUSES) + 1}
     assert len(told) == len(PAUSES)
@@ -150,9 +150,11 @@ def test_units_that_run_when_another_one_ends_the_stage_are_recorded(tmp_path: P
             msg = f"row {number} is no number"
             raise InputError(msg)
 
-    def tell(message: str) -> None:
-        assert "row 1 is no number" in message
-        told.set()
+    def tell(text: str, event: str = "", **facts: Any) -> None:
+        del facts
+        assert "row 1 is no number" in text or event != "message"
+        if event == "message":
+            told.set()
 
     with threads_as_workers(2) as (_, client), pytest.raises(InputError, match="row 1 is no number"):
         run_made_up(tmp_path, 2, unit, Pool(client, tell=tell), done)
