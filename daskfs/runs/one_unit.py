@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,13 +106,19 @@ def _cleared(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> l
 
 
 def _before(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> Iterator[tuple[Stage, Sequence[int]]]:
-    """Yield the stages before a unit with their units, of its loop those of each round."""
-    loop = [one for one in stages if stage.loop and one.loop == stage.loop]
-    start = stages.index(loop[0] if loop else stage)
-    context = Context(base)
-    for one in stages[:start]:
-        yield one, recorded_units(context, one)
-    number = unit // stage.n_units
-    for i in range(number + 1):
-        for one in loop if i < number else loop[: loop.index(stage)] if loop else ():
-            yield one, range(i * one.n_units, (i + 1) * one.n_units)
+    """Yield the stages before a unit with their units, those of loops round by round."""
+    context, number = Context(base), unit // stage.n_units
+    names = [one.name for one in stages]
+    first = names.index(stage.begins_with or stage.name)
+    for loop, group in itertools.groupby(stages, lambda one: one.loop):
+        together = list(group)
+        if not loop:
+            early = together[: max(0, first - names.index(together[0].name))]
+            yield from ((one, range(one.n_units)) for one in early)
+            continue
+        is_own = loop == stage.loop
+        if first < names.index(together[0].name):
+            return
+        for i in range(number + 1 if is_own else len(recorded_units(context, together[-1])) // together[-1].n_units):
+            for one in together[: together.index(stage)] if is_own and i == number else together:
+                yield one, range(i * one.n_units, (i + 1) * one.n_units)

@@ -14,6 +14,7 @@ from typing import Any
 
 from daskfs.errors import DaskfsError, PassingError, StoreError, UnitError
 from daskfs.logs import set_log_level
+from daskfs.redaction import redact_credentials
 from daskfs.sources.collection import Layout, given_blocks
 from daskfs.stages.cost import MiB
 from daskfs.stages.failures import HANDLED, write_unit_failure
@@ -222,7 +223,9 @@ def is_within_unit() -> bool:
 
 def failure_message(stage: Stage, unit: int, error: BaseException) -> str:
     """Return the error message for a failed unit."""
-    return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+    return redact_credentials(
+        f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+    )  # Dask logs it
 
 
 def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from daskfs.store.context import Context
 from tests.cli.command import basic_job, write_job
 from tests.cli.command import daskfs as command
 from tests.events import read_events
+from tests.execution.halting import n_tasks
 from tests.execution.staged import threads_as_workers
-from tests.execution.test_kills import IN_NO_JOB, JOBS, Undisturbed
+from tests.execution.test_kills import IN_NO_JOB, JOBS, Undisturbed, wait_until
 
 SECRET = "\x1b[1ms3://me:hunter2@bucket/key"
 
@@ -88,7 +89,8 @@ def test_a_unit_of_any_kind_that_fails_is_located(
 ) -> None:
     """Each kind fails in turn, in one run that goes on as far as the next."""
     job = load_job(JOBS[name](undisturbed.data, tmp_path), [f"cluster.workers={n_workers}"])
-    kinds = list(dict.fromkeys(stage["kind"] for stage in stages_of(undisturbed.run(name))))
+    references = {name_of(stage["kind"]): stage["kind"] for stage in stages_of(undisturbed.run(name))}
+    kinds = [references[function] for function in undisturbed.functions(name)]
     run = tmp_path / "run"
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(threads_as_workers(2))[1] if n_workers else None
@@ -96,6 +98,8 @@ def test_a_unit_of_any_kind_that_fails_is_located(
         for kind in kinds:
             with failing(kind), pytest.raises(UnitError, match="failed: KeyError") as caught:
                 run_job(job, connect=lambda _: connect())
+            if client is not None:  # others may run still
+                wait_until(lambda: client.run_on_scheduler(n_tasks) == 0, None, "all units ended")
             path = Path(caught.value.failure)
             assert f"({path})" in "".join(caught.value.__notes__)
             text = path.read_text()
