@@ -8,7 +8,9 @@ import functools
 import hashlib
 import importlib
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,10 @@ from daskfs.store.context import Context
 from tests.cli.command import basic_job, write_job
 from tests.cli.command import daskfs as command
 from tests.events import read_events
-from tests.execution.halting import n_tasks
+from tests.execution.halting import n_executing
+from tests.execution.runs import HERE
 from tests.execution.staged import threads_as_workers
-from tests.execution.test_kills import IN_NO_JOB, JOBS, Undisturbed, wait_until
+from tests.execution.test_kills import IN_NO_JOB, JOBS, Halts, Undisturbed, errors_of, halting_run, wait_until
 
 SECRET = "\x1b[1ms3://me:hunter2@bucket/key"
 
@@ -99,7 +102,7 @@ def test_a_unit_of_any_kind_that_fails_is_located(
             with failing(kind), pytest.raises(UnitError, match="failed: KeyError") as caught:
                 run_job(job, connect=lambda _: connect())
             if client is not None:  # others may run still
-                wait_until(lambda: client.run_on_scheduler(n_tasks) == 0, None, "all units ended")
+                wait_until(lambda: client.run_on_scheduler(n_executing) == 0, None, "all units ended")
             path = Path(caught.value.failure)
             assert f"({path})" in "".join(caught.value.__notes__)
             text = path.read_text()
@@ -227,6 +230,27 @@ def test_units_that_are_not_there(tmp_path: Path) -> None:
         outcome = command("unit", run, *arguments)
         assert (outcome.code, message in outcome.err) == (code, True), outcome.err
     assert daskfs.run_unit(run, "score", 0)["seconds"] >= 0
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+def test_a_killed_worker_leaves_its_last_words(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    """The driver writes for it, as no second worker may try: its signal, and its memory when it last reported."""
+    job = JOBS["target"](undisturbed.data, tmp_path, dask={"distributed.scheduler.allowed-failures": 0})
+    halts = Halts(tmp_path / "halts", "begun")
+    halts.want("score")
+    with halting_run(job, halts) as process:
+        os.kill(halts.wait_for("score", process), signal.SIGKILL)
+        halts.want("")
+        assert process.wait() == 1
+        message = errors_of(process)
+    (path,) = (tmp_path / "run" / "failures").iterdir()
+    text = path.read_text()
+    assert f"({path})" in message
+    assert "its end: ended by signal 9 (Killed)" in text
+    assert re.search(r"its memory: \d+ bytes at its last report, of at most 2147483648", text)
+    assert f"failure: {path}" in command("status", tmp_path / "run").out
+    assert command("run", job, "-q", *HERE).code == 0
 
 
 # ------------------------------------------------------------------------------------------------------------- the log
