@@ -102,7 +102,7 @@ def test_a_unit_of_any_kind_that_fails_is_located(
             with failing(kind), pytest.raises(UnitError, match="failed: KeyError") as caught:
                 run_job(job, connect=lambda _: connect())
             if client is not None:  # others may run still
-                wait_until(lambda: client.run_on_scheduler(n_executing) == 0, None, "all units ended")
+                wait_until(lambda: sum(client.run(n_executing).values()) == 0, None, "all units ended")
             path = Path(caught.value.failure)
             assert f"({path})" in "".join(caught.value.__notes__)
             text = path.read_text()
