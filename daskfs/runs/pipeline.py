@@ -231,6 +231,7 @@ class _Run:
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:
                 return done
+            self.journal.open(self.log, self.lock.check)
             if not settings.is_joined:
                 client = stack.enter_context(connect(settings))
             self.store.ledger.begin()
@@ -293,7 +294,6 @@ class _Run:
             self.manifest["status"] = "running"
         self.manifest["tiles"] = tiles.to_json()
         self.store.write_json(layout.RUN_JSON, self.manifest)
-        self.journal.open(self.log, self.lock.check)
         return tiles
 
     def _tile_plan(self, workers: Workers) -> tuple[TilePlan, bool]:
