@@ -464,7 +464,7 @@ def status(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the stages of a run, units done, and time left."""
+    """Show the stages of a run, units done, and time left; the exit code is 0 for a failed or killed run, too."""
     from daskfs.runs.status import run_status
 
     if overrides or Path(run).suffix in (".yaml", ".yml"):
@@ -475,8 +475,7 @@ def status(
 
 
 def _status_lines(result: dict[str, Any]) -> list[str]:
-    last = "" if result["last_unit"] is None else f", last unit done at {result['last_unit']}"
-    lines = [f"{result['run']}: {result['status']}{last}"]
+    lines = [f"{result['run']}: {result['state']}"]
     lines += [] if result["error"] is None else [result["error"]]
     width = max([30, *(len(s["stage"]) for s in result["stages"])]) + 2
     for s in result["stages"]:

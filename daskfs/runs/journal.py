@@ -18,6 +18,8 @@ from daskfs.storage import StoragePath
 from daskfs.store.log import Log
 
 logger = logging.getLogger(__name__)
+UNIT_MARK = b'"event": "unit",'
+"""Part of the lines of finished units, which are most."""
 MAX_EARLY = 100
 """Maximum number of events that are kept in memory before a log is opened."""
 
@@ -110,6 +112,15 @@ def read_activity(path: StoragePath, recorded: Mapping[str, Set[int]]) -> dict[s
     return {"workers": workers, "slow": slow, "retries": retries, "failures": failures}
 
 
+def last_unit(path: StoragePath) -> float | None:
+    """Return the time of the last unit in a log, in seconds since 1970; None if there is none."""
+    for line in reversed(path.read_bytes().splitlines()):
+        with suppress(ValueError):  # the last line of a killed writer
+            if UNIT_MARK in line:
+                return float(json.loads(line)["time"])
+    return None
+
+
 def _events(path: StoragePath) -> Iterator[dict[str, Any]]:
     """Yield the events of a log, but those of finished units, which are most."""
     try:
@@ -118,5 +129,5 @@ def _events(path: StoragePath) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         with suppress(ValueError):  # the last line of a killed writer
-            if b'"event": "unit",' not in line and isinstance(event := json.loads(line), dict) and "event" in event:
+            if UNIT_MARK not in line and isinstance(event := json.loads(line), dict) and "event" in event:
                 yield event
