@@ -466,8 +466,9 @@ def status(
 ) -> None:
     """Show the stages of a run, units done, and time left; the exit code is 0 for a failed or killed run, too."""
     from daskfs.runs.status import run_status
+    from daskfs.sources import JOB_ENDINGS
 
-    if overrides or Path(run).suffix in (".yaml", ".yml"):
+    if overrides or Path(run).suffix in JOB_ENDINGS:
         from daskfs.job.job import load_job
 
         run = load_job(run, overrides or []).output.path

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import signature
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,7 +17,7 @@ from sklearn.utils import check_array, column_or_1d, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
-from daskfs.errors import DaskfsWarning, InputError, JobError
+from daskfs.errors import DaskfsWarning, InputError, JobError, nearest
 from daskfs.estimators.opening import (
     is_anndata,
     is_dask_frame,
@@ -57,8 +59,31 @@ _AS_ROWS: Mapping[str, Any] = {
     "ensure_all_finite": False,  # check_finite names the column
 }
 
+S = TypeVar("S")
 
-@dataclass(eq=False, repr=False)
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+def selector(made: type[S]) -> type[S]:
+    """Make a dataclass whose ``TypeError`` for its arguments names the class and the nearest parameter."""
+    found: Any = dataclass(init="__init__" not in vars(made), eq=False, repr=False, kw_only=True)(made)
+    init = found.__init__
+
+    @wraps(init)
+    def checked(self: Any, *values: Any, **parameters: Any) -> None:
+        try:
+            init(self, *values, **parameters)
+        except TypeError as error:
+            known, what = list(signature(init).parameters), str(error).partition("()")[2]
+            if unknown := next((name for name in parameters if name not in known), None):
+                what = f" has no parameter '{unknown}'.{nearest(unknown, known[1:])}"
+            msg = f"{type(self).__name__}(){what}"
+            raise TypeError(msg) from None
+
+    found.__init__ = checked
+    return made
+
+
+@selector
 class ScoreSelector(SelectorMixin, BaseEstimator):
     """Base class of all selectors: validation of X and y, scoring, ranking and selection.
 
@@ -82,8 +107,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     _needs_labels: ClassVar[bool] = False
     _task: ClassVar[str | None] = None
 
-    n_features_to_select: float | None = None
-    _: KW_ONLY
+    n_features_to_select: float | None = field(default=None, kw_only=False)
     score_scaling: Scaling | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -343,7 +367,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return tags
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class TestingSelector(ScoreSelector):
     """Base class of selectors that can test every feature."""
 

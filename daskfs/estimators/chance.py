@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import ScoreSelector, selector
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class RandomOrder(ScoreSelector):
     """A random order of the features: the baseline that a ranking should beat.
 

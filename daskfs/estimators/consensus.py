@@ -11,9 +11,10 @@ from sklearn.utils.validation import has_fit_parameter
 from daskfs.criteria.consensus import CONSENSUS, consensus_table
 from daskfs.criteria.registry import Method, Parameters
 from daskfs.errors import InputError
-from daskfs.estimators.base import ScoreSelector, check_n_features_to_select
+from daskfs.estimators.base import ScoreSelector, check_n_features_to_select, selector
 
 
+@selector
 class Consensus(ScoreSelector):
     """Rank features by the median of the ranks that several selectors give.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.estimators.base import ScoreSelector, TestingSelector
+from daskfs.estimators.base import ScoreSelector, TestingSelector, selector
 from daskfs.kernels.labels import Labels
 
 
@@ -76,7 +75,7 @@ class FisherScore(TestingSelector):
     _task = "classification"
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class PearsonScore(TestingSelector):
     """Absolute Pearson correlation with the target on the labeled rows; large is good.
 
@@ -160,7 +159,7 @@ class KolmogorovSmirnovScore(TestingSelector):
     _task = "classification"
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class InformationGainScore(TestingSelector):
     """Information gain of the class from the binned feature, in bits, on the labeled rows; large is good.
 

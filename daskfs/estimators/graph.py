@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from sklearn.utils import check_array
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import ScoreSelector, selector
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import WidthRule, check_neighbors
@@ -24,7 +23,7 @@ from daskfs.kernels.scaling import Scaling, checked_scaling
 from daskfs.sources.values import unmasked
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class SearchingSelector(ScoreSelector):
     """Base class of selectors that search the neighbors of rows."""
 
@@ -84,7 +83,7 @@ class NeighborSelector(SearchingSelector):
         return self._made(parameters), graph
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class GraphSelector(NeighborSelector):
     """Base class of selectors on the weighted neighbor graph of X."""
 
@@ -94,7 +93,7 @@ class GraphSelector(NeighborSelector):
     self_loops: bool = False
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class LaplacianScore(GraphSelector):
     """Laplacian Score: variation of a feature along the edges of the neighbor graph over its variance; small is good.
 

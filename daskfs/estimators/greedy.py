@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
-from daskfs.estimators.base import ScoreSelector, check_n_features_to_select
+from daskfs.estimators.base import ScoreSelector, check_n_features_to_select, selector
 from daskfs.estimators.filters import PearsonScore
 from daskfs.job.checks import check_block
 from daskfs.job.redundancy import RedundancyBlock
@@ -23,7 +23,7 @@ from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.store.context import Context
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class RRPC(PearsonScore):
     """Greedy selection by relevance minus redundancy, both Pearson correlations; large is good.
 
@@ -80,7 +80,7 @@ class RRPC(PearsonScore):
     significance: bool = field(default=False, init=False)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class RedundancyFilter(ScoreSelector):
     """Filter the ranking of a selector: skip features that are redundant, unwanted, or too many of one group.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -12,7 +11,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import SolverName
 from daskfs.criteria.rescaled_regression.passes import solution_of
 from daskfs.errors import DaskfsWarning
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import ScoreSelector, selector
 from daskfs.kernels.distance_correlation.spec import Correlation
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.context import Context
@@ -22,7 +21,7 @@ class DaskfsConvergenceWarning(DaskfsWarning, ConvergenceWarning):
     """The rounds of a fit ended before its objective had settled."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class RLSR(ScoreSelector):
     """Rescaled linear square regression: share of a feature's weights in a regression on classes; large is good.
 
@@ -158,7 +157,7 @@ score_scaling
     _criterion = "DSSFS"
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class SSUFS(RLSR):
     """Semi-supervised uncorrelated feature selection, an extension of RLSR; large is good.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from daskfs.criteria.registry import Method, label_warnings
 from daskfs.criteria.semisupervised import SemiSupervisedParameters
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.errors import DaskfsWarning, InputError
+from daskfs.estimators.base import selector
 from daskfs.estimators.graph import GraphSelector, NeighborSelector, SearchingSelector
 from daskfs.graph.mixed import open_rows
 from daskfs.graph.precomputed import Graph, NeighborLists
@@ -21,7 +21,7 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.store.context import Context
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class SSelect(GraphSelector):
     """sSelect: quality of a feature as a cut of the neighbor graph that separates the classes; small is good.
 
@@ -102,7 +102,7 @@ class SSelect(GraphSelector):
         )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class SemiSupervisedLaplacianScore(SearchingSelector):
     """Semi-Supervised Laplacian Score (SSLS) for a numeric target; small is good.
 
@@ -210,7 +210,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
             warnings.warn(msg, DaskfsWarning, stacklevel=4)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class LSDF(NeighborSelector):
     """Locality Sensitive Discriminant Feature: variation between over variation within classes; large is good.
 

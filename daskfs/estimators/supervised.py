@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from daskfs.criteria.registry import Method
-from daskfs.estimators.base import TestingSelector
+from daskfs.estimators.base import TestingSelector, selector
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.spec import check_neighbors
 from daskfs.kernels.labels import Labels
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class SupervisedLaplacianScore(TestingSelector):
     """Supervised Laplacian Score (SLS): the Laplacian Score of the labeled rows, neighbors by label; small is good.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.svmrfe.criterion import LargeN
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.errors import DaskfsWarning, InputError
+from daskfs.estimators.base import selector
 from daskfs.estimators.graph import NeighborSelector
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.spec import WidthRule
@@ -21,7 +21,7 @@ from daskfs.kernels.svm.elimination import Candidates, CriterionName, SlackReadi
 from daskfs.store.context import Context
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@selector
 class SVMRFE(NeighborSelector):
     """Backward elimination by SVMs with a Gaussian kernel; features eliminated late are good.
 

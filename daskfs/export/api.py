@@ -198,15 +198,20 @@ def _format(out: str | Path, to: str | None) -> str:
     kind = to or ENDINGS.get(suffix)
     formats = get_args(Format)
     if kind is None:
-        msg = f"the ending of {out} names no format: say one of {', '.join(formats)} by to."
+        msg = f"the ending of {out} names no format: say one of {', '.join(formats)} by to.{_own_csv(suffix)}"
         raise JobError(msg)
     if kind not in formats:
-        msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}."
+        near = _own_csv(f".{kind}") or nearest(kind, formats)
+        msg = f"there is no format '{kind}'.{near} Formats: {', '.join(formats)}."
         raise JobError(msg)
     if kind == "anndata" and suffix not in (H5AD, ZARR):
         msg = f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name."
         raise JobError(msg)
     return kind
+
+
+def _own_csv(suffix: str) -> str:
+    return f" The rankings are CSV already, in the run's own {layout.RANKING_CSV}." if suffix == ".csv" else ""
 
 
 def _export_tiles(

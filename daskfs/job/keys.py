@@ -10,6 +10,7 @@ import yaml
 
 from daskfs.errors import InputError, JobError
 from daskfs.redaction import redact_credentials
+from daskfs.sources import is_data
 from daskfs.storage import as_path, is_url, regular
 
 MAX_BYTES = 16 << 20
@@ -24,6 +25,9 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     :class:`JobError` for a file that cannot be read or holds no keys. A file at a URL is reached by the settings of the
     environment, as its own `storage` block is not known before.
     """
+    if is_data(str(path)):
+        msg = f"{path} is data, and no job file: 'daskfs rank {path}' ranks its features."
+        raise JobError(msg)
     try:
         file = as_path(path) if is_url(path) else Path(path)
         if regular(file).stat().st_size > MAX_BYTES:

@@ -9,13 +9,13 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import COLLECTION, check_spec, unreadable
+from daskfs.sources.checks import COLLECTION, check_spec, is_generated, unreadable
 from daskfs.sources.marked import Marked
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
 from daskfs.sources.stored_column import Source
 from daskfs.storage import StoragePath, as_path
 
-__all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
+__all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "is_data", "open_source"]
 
 READERS = {
     ".npy": "npy:NpySource",
@@ -27,6 +27,7 @@ READERS = {
 }
 """Module and name of the reader for each ending of a file; a reader is imported when it is first used."""
 
+JOB_ENDINGS = (".yaml", ".yml")
 SUPPORTED = (
     f"sklearn:NAME, synthetic:KIND?PARAMETERS, {', '.join(READERS)}, a directory or a pattern (data/*.parquet) of "
     "parts of a table, or the directory of tiles or of a Zarr array or group; on this machine, or at an s3://, gs:// "
@@ -52,6 +53,11 @@ def open_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
     check_spec(spec)
     source = _open(spec, known)
     return Marked(source, spec.missing_values) if spec.missing_values else source
+
+
+def is_data(name: str) -> bool:
+    """Return whether a name is that of generated data, or has an ending that only data have."""
+    return is_generated(name) or name.lower().endswith(tuple({*READERS, ".zarr"} - {".txt"}))
 
 
 def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
@@ -107,6 +113,9 @@ def _open_file(spec: SourceSpec, path: StoragePath) -> Source:
     suffix = table_ending(path)
     if suffix in COMPRESSED:
         msg = f"{path} is compressed; decompress it first, because rows in it cannot be reached."
+        raise InputError(msg)
+    if suffix in JOB_ENDINGS:
+        msg = f"{path} is a job file, and no data: 'daskfs run {path}' runs it."
         raise InputError(msg)
     if suffix not in READERS:
         msg = f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}."

@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from daskfs.sources import READERS
 from daskfs.store.layout import FORMAT_VERSION
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
@@ -751,6 +752,18 @@ def test_job_files_that_are_none(tmp_path: Path, verb: str, text: str | None, pa
     if text is not None:
         (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
     refused(daskfs(verb, tmp_path / "job.yaml"), USAGE, "job.yaml", part)
+
+
+@pytest.mark.parametrize("verb", ["run", "plan"])
+def test_data_in_place_of_a_job(tmp_path: Path, verb: str) -> None:
+    for name in ("sklearn:iris", *(str(tmp_path / f"X{ending}") for ending in (*READERS, ".zarr") if ending != ".txt")):
+        refused(daskfs(verb, name), USAGE, f"{name} is data, and no job file: 'daskfs rank {name}'")
+
+
+@pytest.mark.parametrize("verb", [["rank"], ["inspect"], ["init"], ["convert", "tiles.zarr"]])
+def test_a_job_in_place_of_data(tmp_path: Path, verb: list[str]) -> None:
+    job = write_job(tmp_path, basic_job(tmp_path))
+    refused(daskfs(verb[0], job, *verb[1:]), INPUT, f"{job} is a job file, and no data: 'daskfs run {job}' runs it")
 
 
 def test_bad_override(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ says what to do, and no process left.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -228,12 +230,28 @@ def test_a_scheduler_that_ends_when_it_is_idle(tmp_path: Path) -> None:
         assert outside.scheduler.wait(timeout=MARGIN) == 0
 
 
-def test_an_address_where_something_else_answers(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+REFUSALS: dict[str, tuple[OSError | None, str]] = {
+    "mute": (None, "a process listens there and does not answer"),
+    "refused": (None, "connection refused: nothing listens there"),
+    "unknown": (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
+    "unreachable": (OSError(errno.EHOSTUNREACH, "No route to host"), "its machine cannot be reached (No route to host)"),
+    "silent": (TimeoutError("timed out"), "its machine cannot be reached (timed out)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_an_address_where_no_scheduler_answers(tmp_path: Path, name: str) -> None:
+    error, reason = REFUSALS[name]
+    connecting = mock.patch("socket.create_connection", side_effect=error) if error else contextlib.nullcontext()
+    with socket.socket() as port, connecting:
+        port.bind(("127.0.0.1", 0))
+        if name == "mute":
+            port.listen()
+        address = f"tcp://127.0.0.1:{port.getsockname()[1]}"
         job = write_here(tmp_path, basic_job(tmp_path, cluster={"address": address, "wait_seconds": PATIENCE}))
         began = time.monotonic()
-        refused(daskfs("run", job, "-q"), CLUSTER, f"cannot reach the Dask scheduler at {address} within 1 s")
+        unreached = f"cannot reach the Dask scheduler at {address} within 1 s: {reason}"
+        refused(daskfs("run", job, "-q"), CLUSTER, unreached)
         assert time.monotonic() - began < PATIENCE + MARGIN
 
 

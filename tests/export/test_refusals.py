@@ -28,6 +28,8 @@ def test_options_that_mean_nothing_are_told(dense: Ranked, tmp_path: Path) -> No
     refused(call("export", dense.run, out, "--n-features", 2), 2, "n_features", "data")
     refused(call("export", dense.run, out, "--to", "tiles"), 2, "tiles hold data")
     refused(call("export", dense.run, tmp_path / "t.dat"), 2, "t.dat", "parquet")
+    refused(call("export", dense.run, tmp_path / "t.csv"), 2, "t.csv", "parquet", "ranking.csv")
+    refused(call("export", dense.run, out, "--to", "csv"), 2, "parquet", "ranking.csv")
     refused(call("export", dense.run, out, "--to", "parket"), 2, "Did you mean 'parquet'?")
     refused(call("export", dense.run, tmp_path / "t.npy", "--to", "anndata"), 2, ".h5ad", ".zarr")
     refused(call("export", dense.run, out, "--data", "FischerScore"), 2, "Did you mean 'FisherScore'?")

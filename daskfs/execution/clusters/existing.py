@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import ssl
 import threading
 import time
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, rpc
+from distributed.comm import get_address_host_port
 from distributed.comm.core import CommClosedError, FatalCommClosedError
 from distributed.security import Security
 
@@ -42,7 +44,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
             _greet(where, security, max(LOOK_SECONDS, deadline - time.monotonic()))
             client = Client(where, timeout=settings.wait_seconds, security=security)
         except (OSError, ValueError) as error:
-            problem = str(error) or "a process listens there and does not answer"
+            problem = str(error)
             # a certificate does not get better, and a connection that broke while it was made may
             is_final = isinstance(error, (ValueError, ssl.SSLError, FatalCommClosedError))
         if client is None:
@@ -50,7 +52,8 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
             # the same lock, so collect it now that no traceback refers to it.
             gc.collect()
             if is_final or time.monotonic() + LOOK_SECONDS >= deadline:
-                msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {problem}."
+                reason = (not is_final and _refusal(where)) or problem or "a process listens there and does not answer"
+                msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {reason}."
                 raise ClusterError(msg)
             time.sleep(LOOK_SECONDS)
     named = f"--scheduler-file {settings.scheduler_file}" if settings.scheduler_file else where
@@ -64,6 +67,21 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     with client:
         wait_for_workers(client, settings, told)
         yield client
+
+
+def _refusal(address: str) -> str:
+    """Return why no connection to an address comes about, "" if one does, or none of sockets can."""
+    try:
+        socket.create_connection(get_address_host_port(address), LOOK_SECONDS).close()
+    except socket.gaierror as error:
+        return f"no such host ({error.strerror})"
+    except ConnectionRefusedError:
+        return "connection refused: nothing listens there"
+    except OSError as error:
+        return f"its machine cannot be reached ({error.strerror or error}): is it on, and behind no firewall"
+    except ValueError:
+        return ""
+    return ""
 
 
 def _greet(address: str, security: Security | None, patience: float) -> None:
