@@ -227,16 +227,9 @@ def cut_stretches(n_samples: int, k: int) -> dict[str, int]:
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | None = None) -> list[Stage]:
-    """Return the stages that mark each edge once and summarize the graph.
+    """Return the stages that mark each edge once and summarize the graph, k entries of each list.
 
-    Parameters
-    ----------
-    n_samples, graph, k
-        Number of rows, name of the neighbor lists, and entries of each list that make the graph.
-    process
-        Memory cost of the bare process.
-    width
-        Length of the lists; None for k.
+    `width` is the length of the lists, None for k; `process` is the memory of the bare process.
     """
     width, own = width or k, cut_stretches(n_samples, k)
     stretches, stored = Stretches.of(own, n_samples), _stored_rows(n_samples)

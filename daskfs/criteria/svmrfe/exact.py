@@ -281,16 +281,7 @@ def training_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
 def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:
     """List the memory of a unit that scores candidates.
 
-    Parameters
-    ----------
-    methods, n_rows
-        Methods of the loop, and the number of rows that each of them keeps.
-    n_features
-        Of each row.
-    held
-        Bytes of the rounds that the process caches in addition to the current one.
-    process
-        Memory of the process.
+    Each method keeps `n_rows` rows; `held` are the bytes of the rounds that are cached in addition to the current one.
     """
     rounds = zip(methods, n_rows, strict=True)
     return (
