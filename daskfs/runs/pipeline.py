@@ -63,7 +63,7 @@ from daskfs.stages.units import create_arrays
 from daskfs.storage import as_output_path, as_path, is_there, lies_in, remove
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles, planned_tiles
-from daskfs.store.lease import owner
+from daskfs.store.lease import Owner
 from daskfs.store.log import Log
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
@@ -240,7 +240,7 @@ class _Run:
                 "run_started",
                 command=self.command,
                 epoch=self.store.ledger.epoch,
-                by=owner(),
+                by=str(Owner()),
                 versions=dict(installed_versions()),
             )
             pool = pool_of(settings, client, self.journal.message)

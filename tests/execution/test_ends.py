@@ -234,7 +234,10 @@ REFUSALS: dict[str, tuple[OSError | None, str]] = {
     "mute": (None, "a process listens there and does not answer"),
     "refused": (None, "connection refused: nothing listens there"),
     "unknown": (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
-    "unreachable": (OSError(errno.EHOSTUNREACH, "No route to host"), "its machine cannot be reached (No route to host)"),
+    "unreachable": (
+        OSError(errno.EHOSTUNREACH, "No route to host"),
+        "its machine cannot be reached (No route to host)",
+    ),
     "silent": (TimeoutError("timed out"), "its machine cannot be reached (timed out)"),
 }
 

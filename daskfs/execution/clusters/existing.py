@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, rpc
-from distributed.comm import get_address_host_port
+from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import CommClosedError, FatalCommClosedError
 from distributed.security import Security
 
