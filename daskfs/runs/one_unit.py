@@ -50,6 +50,17 @@ def run_unit(run: str | Path, stage: str, number: int) -> dict[str, Any]:
         If there is no run, or a stage before this one is not done.
     DaskfsError
         As the unit raises it, with the error that it began with as its cause.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import daskfs
+    >>> job = {"data": {"source": "sklearn:iris"}, "methods": ["VarianceScore"], "evaluate": None}
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = daskfs.run({**job, "output": {"path": f"{folder}/iris"}, "cluster": {"workers": 0}})
+    ...     measured = daskfs.run_unit(f"{folder}/iris", "score", 0)
+    >>> sorted(measured)[:4]
+    ['bytes_read', 'bytes_written', 'computed_by', 'ended']
     """
     url, parts = str(as_path(run)), list(stored_stages(Store(as_path(run))))
     names = [one.name for _, stages in parts for one in stages]

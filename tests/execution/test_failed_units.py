@@ -159,13 +159,13 @@ def test_the_traceback_is_shown_only_if_asked(tmp_path: Path) -> None:
 
 def test_many_failures_fill_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "MAX_FILES", 2)
-    monkeypatch.setattr(failures, "MAX_BYTES", 1500)
+    monkeypatch.setattr(failures, "MAX_BYTES", 1000)
     job = write_job(tmp_path, basic_job(tmp_path))
     with failing(SCORE):
         outcomes = [command("run", job, "-q") for _ in range(4)]
     files = list((tmp_path / "run" / "failures").iterdir())
     assert len(files) == 2
-    assert all(path.stat().st_size <= 1500 for path in files)
+    assert all(path.stat().st_size <= 1000 for path in files)
     assert "[...]" in files[0].read_text()
     assert ["failures/" in outcome.err for outcome in outcomes] == [True, True, False, False]
 
