@@ -7,7 +7,11 @@ rows, some features); a *block* an array passed to a kernel; a *partition* the r
 
 from __future__ import annotations
 
+import logging
+
 from lazy_loader import attach_stub
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # __init__.pyi lists the public names; a name is imported when it is first used, as "daskfs --help" needs none of them
 __getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

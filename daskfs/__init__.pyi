@@ -34,6 +34,7 @@ from .runs.benchmark import make_study as make_study
 from .runs.benchmark import run_study as run_study
 from .runs.comparison import compare_runs as compare_runs
 from .runs.estimate import estimate_job as estimate_job
+from .runs.one_unit import run_unit as run_unit
 from .runs.pipeline import run_job as run_job
 from .runs.verification import verify_run as verify_run
 from .version import __version__ as __version__

@@ -25,6 +25,7 @@ from daskfs.errors import DaskfsError, ExitCode, JobError
 from daskfs.execution.dask_configuration import explain
 from daskfs.execution.signals import end_process_when_stopped
 from daskfs.execution.streams import guard_streams
+from daskfs.logs import set_log_level
 from daskfs.redaction import redact_credentials, strip_control_characters
 from daskfs.version import __version__
 
@@ -48,6 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
 JobFile = Annotated[str, typer.Argument(metavar="JOB", help="Job file (YAML).")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. graph.n_neighbors=10.")
@@ -56,7 +58,28 @@ Run = Annotated[str, typer.Argument(metavar="RUN")]
 MemoryLimit = Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Lines for units, graphs and stages.")]
+Traceback = Annotated[bool, typer.Option("--traceback", help="After an error, print where it happened.")]
+Verbose = Annotated[
+    int,
+    typer.Option("--verbose", "-v", count=True, help="Lines for units, graphs and stages; -vv: log, also of workers."),
+]
+
+
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a command of daskfs, with the option ``--traceback``, which :func:`_fail` reads."""
+
+    @functools.wraps(function)
+    def called(**options: Any) -> None:
+        del options["traceback"]
+        function(**options)
+
+    own = inspect_module.signature(function, eval_str=True).parameters.values()
+    option = inspect_module.Parameter("traceback", inspect_module.Parameter.KEYWORD_ONLY, default=False)
+    parameters = [*own, option.replace(annotation=Traceback)]
+    called.__signature__ = inspect_module.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    app.command(epilog=EPILOG)(called)
+    return function
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - called by typer
@@ -106,13 +129,20 @@ def _command() -> str:
     return redact_credentials(shlex.join(["daskfs", *sys.argv[1:]]))
 
 
-def _progress(*, quiet: bool, verbose: bool) -> Any:
+def _progress(*, quiet: bool, verbose: int = 0) -> Any:
     from daskfs.execution.progress import Silent, default_progress
 
-    return Silent() if quiet else default_progress(verbose=verbose)
+    if verbose > 1:
+        import dask
+
+        from daskfs.execution.pool import LOG_LEVEL_KEY
+
+        set_log_level("debug")
+        dask.config.set({LOG_LEVEL_KEY: "debug"})
+    return Silent() if quiet else default_progress(verbose=verbose > 0)
 
 
-@app.command(epilog=EPILOG)
+@verb
 def run(
     job: JobFile,
     overrides: Overrides = None,
@@ -120,7 +150,7 @@ def run(
         bool, typer.Option("--overwrite", help="Delete another job's run in output.path first.")
     ] = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> None:
     """Run a job: start it, resume it, or report that nothing is left to do."""
@@ -129,7 +159,7 @@ def run(
     _run(load_job(job, overrides or []), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
-def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: bool, as_json: bool) -> None:
+def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: int, as_json: bool) -> None:
     from daskfs.execution.cluster import AUTO
     from daskfs.execution.connection import prepare
 
@@ -195,7 +225,7 @@ def _in_rounds(rounds: int | None) -> str:
     return "" if rounds is None else f" in {rounds} rounds"
 
 
-@app.command(epilog=EPILOG)
+@verb
 def plan(
     job: JobFile,
     overrides: Overrides = None,
@@ -229,7 +259,7 @@ def plan(
         raise typer.BadParameter(msg) from error
     loaded = load_job(job, overrides or [])
     if estimate:
-        with closing(_progress(quiet=quiet, verbose=False)) as progress:
+        with closing(_progress(quiet=quiet)) as progress:
             result = estimate_job(loaded, bytes_per_second, progress)
     else:
         result = plan_job(loaded)
@@ -345,7 +375,7 @@ def _most_rounds(max_rounds: int | None) -> str:
     return "in as many rounds as that takes" if max_rounds is None else f"in {max_rounds} rounds at most"
 
 
-@app.command(epilog=EPILOG)
+@verb
 def compare(
     paths: Annotated[list[str], typer.Argument(metavar="STUDY | RUN...", help="A study file, or finished runs.")],
     output: Annotated[str | None, typer.Option(help="Of a comparison of runs: its directory or URL.")] = None,
@@ -355,7 +385,7 @@ def compare(
     ] = False,
     only_plan: Annotated[bool, typer.Option("--plan", help="Show what a study would run, and run nothing.")] = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> None:
     """Run or resume methods over several data sets and rank them over all; or compare finished runs."""
@@ -428,13 +458,13 @@ def _study_plan_lines(result: dict[str, Any]) -> list[str]:
     return [*lines, f"{result['units']} units in all, peak {peak:.0f} MiB in a worker", f"output: {result['output']}"]
 
 
-@app.command(epilog=EPILOG)
+@verb
 def status(
     run: Annotated[str, typer.Argument(metavar="RUN | JOB", help="Directory or URL of a run, or its job file.")],
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the stages of a run, units done, and time left."""
+    """Show the stages of a run, units done, and time left; the exit code is 0 for a failed or killed run, too."""
     from daskfs.runs.status import run_status
     from daskfs.sources import JOB_ENDINGS
 
@@ -446,8 +476,7 @@ def status(
 
 
 def _status_lines(result: dict[str, Any]) -> list[str]:
-    last = "" if result["last_unit"] is None else f", last unit done at {result['last_unit']}"
-    lines = [f"{result['run']}: {result['status']}{last}"]
+    lines = [f"{result['run']}: {result['state']}"]
     lines += [] if result["error"] is None else [result["error"]]
     width = max([30, *(len(s["stage"]) for s in result["stages"])]) + 2
     for s in result["stages"]:
@@ -456,17 +485,54 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
             reached = f"round {s['rounds'] + 1}" if s["seconds_left"] is None else f"after {s['rounds']} rounds"
             left = f", {reached}"
         lines.append(f"{s['stage']:<{width}}{s['done']:>8} of {s['units']}{left}")
+    for worker, units in result["workers"].items():
+        lines.append(f"{worker}: {', '.join('unit {unit} of {stage}'.format(**one) for one in units)}")
     lines += [
         f"unit {slow['unit']} of stage {slow['stage']} has been running at {slow['worker']} since {slow['since']}"
         for slow in result["slow"]
     ]
+    if (slowest := result["slowest"]) is not None:
+        lines.append("slowest unit so far: {unit} of {stage}, {seconds:.1f} s".format(**slowest))
+    lines += [f"{_count(len(result['retries']), 'retry')}, the last: {one['text']}" for one in result["retries"][-1:]]
+    lines += [f"failure: {one['file']}" for one in result["failures"] if one.get("file")]
     for name, own in result["batches"].items():
         done, units = (sum(s[key] for s in own["stages"]) for key in ("done", "units"))
         lines.append(f"{'batch ' + name:<{width}}{done:>8} of {units}, {own['status']}")
     return lines
 
 
-@app.command(epilog=EPILOG)
+@verb
+def unit(
+    run_directory: Run,
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="Name of a stage, as 'daskfs status' lists it.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the unit, from 0.")],
+    pdb: Annotated[bool, typer.Option("--pdb", help="Where it fails, start the debugger.")] = False,
+    verbose: Verbose = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run one unit of a run again in this process, to see where it fails; the run stays as it is."""
+    from daskfs.runs.one_unit import run_unit
+    from daskfs.stages.failures import traceback_of
+
+    with closing(_progress(quiet=True, verbose=verbose)):
+        try:
+            measured = run_unit(run_directory, stage, number)
+        except Exception as error:
+            if not isinstance(error, JobError):
+                sys.stderr.write(traceback_of(error))
+            if pdb:
+                import pdb as debugger
+
+                debugger.post_mortem(_first_cause(error).__traceback__)
+            raise
+    _emit(measured, lambda one: [f"unit {number} of stage {stage} is done: {one['seconds']:.2f} s"], as_json=as_json)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    return error if error.__cause__ is None else _first_cause(error.__cause__)
+
+
+@verb
 def report(run_directory: Run, as_json: AsJson = False) -> None:
     """Write the report of a finished run again and print its path."""
     from daskfs.runs.status import rewrite_report
@@ -474,7 +540,7 @@ def report(run_directory: Run, as_json: AsJson = False) -> None:
     _emit(rewrite_report(run_directory), lambda result: [_from_here(result["report"])], as_json=as_json)
 
 
-@app.command(epilog=EPILOG)
+@verb
 def verify(
     directory: Annotated[
         str, typer.Argument(metavar="RUN | TILES", help="Directory or URL of a run, or of a tile store.")
@@ -492,7 +558,7 @@ def verify(
     from daskfs.errors import StoreError
     from daskfs.runs.verification import verify_run
 
-    with closing(_progress(quiet=quiet, verbose=False)) as progress:
+    with closing(_progress(quiet=quiet)) as progress:
         result = verify_run(directory, remove=remove, threads=threads, progress=progress)
     _emit(result, _verified_lines, as_json=as_json)
     if result["problems"]:
@@ -577,7 +643,7 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-@app.command(epilog=EPILOG)
+@verb
 @with_data
 def convert(
     source: Source,
@@ -588,7 +654,7 @@ def convert(
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 works in this one.")] = 2,
     memory_limit: MemoryLimit = None,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> None:
     """Convert any source into tiles, or resume an interrupted conversion."""
@@ -609,7 +675,7 @@ Methods = Annotated[
 ]
 
 
-@app.command(epilog=EPILOG)
+@verb
 @with_data
 def rank(
     source: Source,
@@ -633,7 +699,7 @@ def rank(
         bool, typer.Option("--overwrite", help="Delete another job's run in the directory first.")
     ] = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> None:
     """Rank the features of a source without a job file, by methods for its labels; 'init' prints the job."""
@@ -647,7 +713,7 @@ def rank(
     _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
-@app.command(epilog=EPILOG)
+@verb
 @with_data
 def init(
     source: Annotated[str | None, typer.Argument(metavar="SRC", help=SOURCE_HELP)] = None,
@@ -694,7 +760,7 @@ def _proposal(
     return proposal
 
 
-@app.command(epilog=EPILOG)
+@verb
 @with_data
 def inspect(
     source: Annotated[str, typer.Argument(metavar="STORE", help="A tile store or any source.")],
@@ -774,7 +840,7 @@ _TOLD: dict[str, Callable[[Any], str | list[str]]] = {
 }
 
 
-@app.command(epilog=EPILOG)
+@verb
 def export(
     run_directory: Run,
     out: Annotated[str | None, typer.Argument(metavar="[OUT]", help="File, directory or URL to write.")] = None,
@@ -795,7 +861,7 @@ def export(
     workers: Annotated[int, typer.Option(min=0, help="Of --to tiles: worker processes; 0 works in this one.")] = 0,
     memory_limit: MemoryLimit = None,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> None:
     """Export rankings, or the data with only the selected features, to another format."""
@@ -836,7 +902,7 @@ def _exported_lines(result: dict[str, Any]) -> list[str]:
     ]
 
 
-@app.command(epilog=EPILOG)
+@verb
 def methods(as_json: AsJson = False) -> None:
     """List the criteria, with direction and citation."""
     from daskfs.criteria.registry import criteria
@@ -861,7 +927,7 @@ def methods(as_json: AsJson = False) -> None:
     )
 
 
-@app.command(epilog=EPILOG)
+@verb
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON Schema of job files."""
     from daskfs.job.schema import json_schema
@@ -907,24 +973,32 @@ def run_command_line() -> NoReturn:
         command = f"{error.ctx.command_path} " if error.ctx else "daskfs "
         _fail(f"{error.format_message().rstrip('.')}. '{command}--help' lists what there is.", ExitCode.USAGE)
     except DaskfsError as error:
-        notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-        _fail(f"{error}{notes}", error.exit_code)
+        from daskfs.stages.failures import described
+
+        _fail(described(error), error.exit_code, error)
     except OSError as error:
         if error.errno in _OF_PATHS and error.filename is not None:
-            _fail(f"{str(error.filename)[:200]} cannot be used: {error.strerror}.", ExitCode.INPUT)
+            _fail(f"{str(error.filename)[:200]} cannot be used: {error.strerror}.", ExitCode.INPUT, error)
         if "temporary directory" in str(error):  # of tempfile
             _fail("no directory for temporary files can be written here: name one by TMPDIR.", ExitCode.USAGE)
-        _fail(f"{error.filename}: {error.strerror}." if error.filename else str(error), ExitCode.FAILED)
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
-        if (message := explain(error)) is None:
-            raise
-        _fail(message, ExitCode.USAGE)
+        _fail(f"{error.filename}: {error.strerror}." if error.filename else str(error), ExitCode.FAILED, error)
+    except Exception as error:  # noqa: BLE001 - nothing but a message reaches a user
+        from daskfs.stages.failures import described
+
+        message, code = explain(error), ExitCode.USAGE
+        if message is None:
+            message, code = f"{described(error)}; the option --traceback shows where.", ExitCode.FAILED
+        _fail(message, code, error)
     if code == TYPER_INTERRUPTED:
         _fail("interrupted", ExitCode.INTERRUPTED)
     sys.exit(code)
 
 
-def _fail(message: str, code: ExitCode) -> NoReturn:
+def _fail(message: str, code: ExitCode, error: BaseException | None = None) -> NoReturn:
+    if error is not None and "--traceback" in sys.argv[1:]:
+        from daskfs.stages.failures import traceback_of
+
+        sys.stderr.write(traceback_of(error))
     sys.stderr.write(f"daskfs: {strip_control_characters(redact_credentials(message))}\n")
     sys.exit(int(code))
 

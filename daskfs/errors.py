@@ -25,9 +25,16 @@ class ExitCode(IntEnum):
 
 
 class DaskfsError(Exception):
-    """Base class; ``exit_code`` is the exit code of the command line."""
+    """Base class; ``exit_code`` is the exit code of the command line.
+
+    Attributes
+    ----------
+    failure
+        Path of the file of a run that holds the traceback; empty if there is none.
+    """
 
     exit_code = ExitCode.FAILED
+    failure = ""
 
 
 class InputError(DaskfsError, ValueError):

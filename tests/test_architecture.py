@@ -40,6 +40,7 @@ LAYERS = (
     "storage",
     "kernels",
     "errors",
+    "logs",
     "redaction",
     "version",
 )

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.api.run import RunResult, ScratchDirectory, run
-from daskfs.errors import InputError, JobError
+from daskfs.errors import DaskfsError, InputError, JobError
 from daskfs.estimators.opening import (
     as_source,
     backing_file,
@@ -209,7 +209,12 @@ def _named_as_given(scratch: Path) -> Iterator[None]:
     """Let errors about files in `scratch` name what was passed instead, and parameters instead of keys."""
     try:
         yield
-    except InputError as error:
+    except DaskfsError as error:
+        if error.failure.startswith(str(scratch)):  # its run is deleted, and the error carries the traceback
+            error.__notes__ = [note for note in error.__notes__ if error.failure not in note]
+            error.failure = ""
+        if not isinstance(error, InputError):
+            raise
         path = rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*"
         message = re.sub(path, lambda match: GIVEN.get(match[1], match[1]), str(error))
         message = message.replace(REMEDY, ", or pass missing='mean' or missing='pairwise' where they are missing")

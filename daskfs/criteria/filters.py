@@ -16,6 +16,7 @@ from daskfs.criteria.statistics import (
     NeedMoments,
     NeedTargetMoments,
     Statistics,
+    statistic_of,
 )
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.distributions import Distributions
@@ -30,8 +31,7 @@ def variance_needs(parameters: Parameters) -> tuple[NeedMoments]:
 
 def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return the fields, each (width,), float64; score: population variance (divisor n), NaN for a constant feature."""
-    moments = statistics[variance_needs(parameters)[0]]
-    assert isinstance(moments, Moments)
+    moments = statistic_of(statistics, variance_needs(parameters)[0], Moments)
     return {
         "score": np.where(moments.is_constant, np.nan, moments.variance),
         "mean": moments.mean,
@@ -52,8 +52,7 @@ def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str
     Sums are over labeled rows. The score is +inf where the classes are constant and differ, and NaN where the feature
     is constant on the labeled rows.
     """
-    moments = statistics[fisher_needs(parameters)[0]]
-    assert isinstance(moments, ClassMoments)
+    moments = statistic_of(statistics, fisher_needs(parameters)[0], ClassMoments)
     between, within = scatters(moments)
     score = np.full(between.shape, np.nan)
     np.divide(between, within, out=score, where=within > 0)
@@ -88,9 +87,7 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
 
 
 def _fisher_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
-    moments = statistics[fisher_needs(parameters)[0]]
-    assert isinstance(moments, ClassMoments)
-    return variance_ratio_pvalues(moments)
+    return variance_ratio_pvalues(statistic_of(statistics, fisher_needs(parameters)[0], ClassMoments))
 
 
 # -------------------------------------------------------------------------------------------------- Pearson correlation
@@ -190,8 +187,7 @@ def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping
 
     Distributions are over labeled rows; NaN where the feature is constant on these.
     """
-    found = statistics[kolmogorov_needs(parameters)[0]]
-    assert isinstance(found, Distributions)
+    found = statistic_of(statistics, kolmogorov_needs(parameters)[0], Distributions)
     return {"score": found.distance, "threshold": found.threshold}
 
 
@@ -202,8 +198,7 @@ def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.nd
     correction (1970) for few rows; the largest one is at most as likely as all pairs together (Bonferroni). Values that
     repeat make the p-values too large, not too small.
     """
-    found = statistics[kolmogorov_needs(parameters)[0]]
-    assert isinstance(found, Distributions)
+    found = statistic_of(statistics, kolmogorov_needs(parameters)[0], Distributions)
     counts = found.counts
     first, second = np.triu_indices(counts.size, 1)
     total = np.zeros(found.distance.shape)
@@ -238,8 +233,7 @@ def information_fields(statistics: Statistics, parameters: InformationParameters
     The score is NaN where the feature is constant on the labeled rows. ``edge_1``, ... are the least values of the bins
     in use except the first, ascending, then NaN.
     """
-    found = statistics[information_needs(parameters)[0]]
-    assert isinstance(found, Distributions)
+    found = statistic_of(statistics, information_needs(parameters)[0], Distributions)
     edges = found.edges[parameters.n_bins]
     return {
         "score": np.where(found.is_constant, np.nan, found.gains[parameters.n_bins]),
@@ -254,9 +248,8 @@ def _information_pvalues(statistics: Statistics, parameters: InformationParamete
     2 l ln 2 times the gain over l rows, divided by Williams's correction (1976) for tables of few rows, is
     asymptotically chi-squared. Bins count as equally frequent.
     """
-    fields, found = information_fields(statistics, parameters), statistics[information_needs(parameters)[0]]
-    assert isinstance(found, Distributions)
-    counts = found.counts
+    fields = information_fields(statistics, parameters)
+    counts = statistic_of(statistics, information_needs(parameters)[0], Distributions).counts
     n_rows, n_bins, of_classes = counts.sum(), fields["bins_in_use"], counts.size - 1
     freedom = (n_bins - 1) * of_classes
     correction = 1 + (n_bins + 1) * (n_rows * (1 / counts).sum() - 1) / (6 * n_rows * max(of_classes, 1))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_valida
 from daskfs.criteria.ratio_test import RatioTest, tested_half
 from daskfs.criteria.registry import Criterion, Parameters, TestedParameters
 from daskfs.criteria.scaling_field import GraphScalingChoice
-from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedInvariants, Statistics
+from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedInvariants, Statistics, statistic_of
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors.metrics import checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
@@ -111,8 +111,8 @@ class LaplacianParameters(TestedNeighbors, GraphParameters):
     """Parameters of LaplacianScore."""
 
 
-def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:
-    return (NeedGraphForms(parameters.score_scaling, parameters.weighting),)
+def _statistics(parameters: GraphParameters, half: int | None = None) -> tuple[NeedGraphForms]:
+    return (NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half)),)
 
 
 def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Mapping[str, np.ndarray]:
@@ -120,8 +120,7 @@ def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Map
 
     The score is NaN for a feature that is constant on the rows that have an edge.
     """
-    forms = statistics[_statistics(parameters)[0]]
-    assert isinstance(forms, GraphForms)
+    forms = statistic_of(statistics, _statistics(parameters)[0], GraphForms)
     return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
 
 
@@ -132,18 +131,13 @@ def quotient(forms: GraphForms) -> np.ndarray:
     return score
 
 
-def _forms(parameters: LaplacianParameters, half: int | None) -> tuple[NeedGraphForms]:
-    return (NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half)),)
-
-
-def _ratio(statistics: Statistics, parameters: LaplacianParameters, half: int | None) -> np.ndarray:
-    forms = statistics[_forms(parameters, half)[0]]
-    assert isinstance(forms, GraphForms)
-    return quotient(forms)
-
-
 TEST = RatioTest(
-    lambda parameters, half: NeedInvariants(parameters.weighting_of(half)), _forms, _ratio, small_is_good=True
+    lambda parameters, half: NeedInvariants(parameters.weighting_of(half)),
+    _statistics,
+    lambda statistics, parameters, half: quotient(
+        statistic_of(statistics, _statistics(parameters, half)[0], GraphForms)
+    ),
+    small_is_good=True,
 )
 CRITERIA = (
     Criterion(

@@ -11,7 +11,14 @@ from daskfs.criteria.filters import scatters
 from daskfs.criteria.laplacian import TestedNeighbors
 from daskfs.criteria.ratio_test import RatioTest, tested_half
 from daskfs.criteria.registry import Criterion, PositiveNumber
-from daskfs.criteria.statistics import GraphForms, NeedClassMoments, NeedGraphForms, NeedInvariants, Statistics
+from daskfs.criteria.statistics import (
+    GraphForms,
+    NeedClassMoments,
+    NeedGraphForms,
+    NeedInvariants,
+    Statistics,
+    statistic_of,
+)
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.statistics.moments import ClassMoments
 
@@ -62,16 +69,13 @@ def lsdf_fields(
     l labeled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs of
     different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2, without cancellation.
     """
-    moments = statistics[_classes(parameters)]
-    assert isinstance(moments, ClassMoments)
+    moments = statistic_of(statistics, _classes(parameters), ClassMoments)
     present = moments.counts > 0
     counts, m2 = moments.counts[present, None], moments.m2[present]
     between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
     within = parameters.same_class_weight * (counts * m2).sum(axis=0)
     if parameters.graph != "none":
-        forms = statistics[_edges(parameters, half)]
-        assert isinstance(forms, GraphForms)
-        within = within + forms.numerator
+        within = within + statistic_of(statistics, _edges(parameters, half), GraphForms).numerator
     score = np.full(between.shape, np.nan)
     np.divide(between, within, out=score, where=within > 0)
     score[(within == 0) & (between > 0)] = np.inf
@@ -79,9 +83,8 @@ def lsdf_fields(
 
 
 def _n_contrasts(statistics: Statistics, parameters: LSDFParameters) -> int:
-    moments = statistics[_classes(parameters)]
-    assert isinstance(moments, ClassMoments)
-    return max(int(np.count_nonzero(moments.counts)) - 1, 1)
+    counts = statistic_of(statistics, _classes(parameters), ClassMoments).counts
+    return max(int(np.count_nonzero(counts)) - 1, 1)
 
 
 TEST = RatioTest(

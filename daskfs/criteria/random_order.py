@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from daskfs.criteria.registry import Criterion, Parameters
-from daskfs.criteria.statistics import Need, NeedMoments, NeedNumbers, Statistics
+from daskfs.criteria.statistics import Need, NeedMoments, NeedNumbers, Statistics, statistic_of
 from daskfs.kernels.statistics.moments import Moments
 
 
@@ -49,10 +49,9 @@ def chance_needs(parameters: ChanceParameters) -> tuple[Need, ...]:
 
 def chance_fields(statistics: Statistics, parameters: ChanceParameters) -> Mapping[str, np.ndarray]:
     """Return the numbers drawn, shape (width,), float64; NaN for a constant feature."""
-    moments, numbers = (statistics[need] for need in chance_needs(parameters))
-    assert isinstance(moments, Moments)
-    assert isinstance(numbers, np.ndarray)
-    drawn = uniform_numbers(numbers, parameters.random_state)
+    of_moments, of_numbers = chance_needs(parameters)
+    moments = statistic_of(statistics, of_moments, Moments)
+    drawn = uniform_numbers(statistic_of(statistics, of_numbers, np.ndarray), parameters.random_state)
     return {"score": np.where(moments.is_constant, np.nan, drawn)}
 
 

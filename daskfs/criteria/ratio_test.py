@@ -17,7 +17,15 @@ import numpy as np
 
 from daskfs.criteria.invariants import ratio_terms
 from daskfs.criteria.registry import Significance
-from daskfs.criteria.statistics import Need, NeedHalves, NeedInvariants, NeedMoments, NeedTails, Statistics
+from daskfs.criteria.statistics import (
+    Need,
+    NeedHalves,
+    NeedInvariants,
+    NeedMoments,
+    NeedTails,
+    Statistics,
+    statistic_of,
+)
 from daskfs.kernels.statistics.permutation import MOST_RATIO, RatioInvariants, Tails, ratio_pvalues
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -68,12 +76,10 @@ class RatioTest:
 
     def pvalues(self, statistics: Statistics, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the p-values of the columns, (width,), float64, and a mask of those in doubt."""
-        tails = statistics[NeedTails(parameters.score_scaling, self.of_labeled)]
-        assert isinstance(tails, Tails)
+        tails = statistic_of(statistics, NeedTails(parameters.score_scaling, self.of_labeled), Tails)
         found, in_doubt = np.full(tails.moments[2].shape, np.nan), np.zeros(tails.moments[2].shape, bool)
         for half in _halves(parameters):
-            invariants = statistics[self.invariants(parameters, half)]
-            assert isinstance(invariants, RatioInvariants)
+            invariants = statistic_of(statistics, self.invariants(parameters, half), RatioInvariants)
             ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST_RATIO)
             own, own_doubt = ratio_pvalues(
                 ratio,
@@ -84,9 +90,7 @@ class RatioTest:
             )
             if half is None:
                 return own, own_doubt
-            halves = statistics[NeedHalves()]
-            assert isinstance(halves, np.ndarray)
-            tested = halves != half
+            tested = statistic_of(statistics, NeedHalves(), np.ndarray) != half
             found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
         return found, in_doubt
 

@@ -36,6 +36,7 @@ from daskfs.criteria.statistics import (
     panel_statistic,
     panel_tails,
     sign_table,
+    statistic_of,
 )
 from daskfs.graph.edges import marks_cost, stored_edges
 from daskfs.graph.partition import block_rows
@@ -244,8 +245,8 @@ def _add_sign_tables(
     for panel, values in zip(panels, scaled, strict=True):
         for group in panel.groups:
             if group.n_distinct:
-                forms, seen = group.statistics[need.forms], group.seen(values, labels, weights)
-                assert isinstance(forms, GraphForms)
+                forms = statistic_of(group.statistics, need.forms, GraphForms)
+                seen = group.seen(values, labels, weights)
                 assert seen.labels is not None
                 group.statistics[need] = sign_table(seen.values, forms, seen.labels, seen.weights)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -188,6 +189,14 @@ Statistic = (
     | np.ndarray
 )
 Statistics = Mapping[Need, Statistic]
+Kind = TypeVar("Kind")
+
+
+def statistic_of(statistics: Statistics, need: Need, kind: type[Kind]) -> Kind:
+    """Return the statistic of a need, which is of a kind."""
+    found = statistics[need]
+    assert isinstance(found, kind)
+    return found
 
 
 def need_reads_labels(need: Need) -> bool:

@@ -11,7 +11,15 @@ from daskfs.criteria.filters import scatters, variance_ratio_pvalues
 from daskfs.criteria.laplacian import FiniteWidth, quotient
 from daskfs.criteria.ratio_test import RatioTest
 from daskfs.criteria.registry import Criterion, Significance, TestedParameters
-from daskfs.criteria.statistics import GraphForms, Need, NeedClassMoments, NeedGraphForms, NeedInvariants, Statistics
+from daskfs.criteria.statistics import (
+    GraphForms,
+    Need,
+    NeedClassMoments,
+    NeedGraphForms,
+    NeedInvariants,
+    Statistics,
+    statistic_of,
+)
 from daskfs.graph.spec import Lists, TargetGraph, Weighting
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.moments import ClassMoments
@@ -84,17 +92,8 @@ def _pvalues(statistics: Statistics, parameters: SupervisedParameters) -> tuple[
     """Return p-values of F with classes, whose score is 1 / (1 + Fisher score), else by permutation of targets."""
     if parameters.task == "regression":
         return TEST.pvalues(statistics, parameters)
-    moments = statistics[_statistics(parameters)[0]]
-    assert isinstance(moments, ClassMoments)
-    found = variance_ratio_pvalues(moments)
+    found = variance_ratio_pvalues(statistic_of(statistics, _statistics(parameters)[0], ClassMoments))
     return found, np.zeros(found.shape, bool)
-
-
-def _ratio(statistics: Statistics, parameters: SupervisedParameters, half: int | None) -> np.ndarray:
-    del half
-    forms = statistics[_statistics(parameters)[0]]
-    assert isinstance(forms, GraphForms)
-    return quotient(forms)
 
 
 TEST = RatioTest(
@@ -102,7 +101,7 @@ TEST = RatioTest(
         target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
     ),
     lambda parameters, _: _statistics(parameters),
-    _ratio,
+    lambda statistics, parameters, _: quotient(statistic_of(statistics, _statistics(parameters)[0], GraphForms)),
     small_is_good=True,
     of_labeled=True,
 )

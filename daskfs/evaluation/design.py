@@ -6,7 +6,8 @@ amounts of labels are compared on the same rows. The numbers follow from the par
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from daskfs.criteria.consensus import CONSENSUS
 from daskfs.criteria.slab import methods_from, slab_range
 from daskfs.errors import InputError
 from daskfs.evaluation.drawing import drawing_cost, rows_in_use
-from daskfs.evaluation.folds import Folds, cut_folds
+from daskfs.evaluation.folds import Folds, check_size, cut_folds
 from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
@@ -130,10 +131,13 @@ class Design:
         # methods vary fastest, so that consecutive units share their rows
         return (*self._draws_of(setting), len(self.methods))
 
+    def _selections_of(self, setting: Setting) -> int:
+        return math.prod(self._radices(setting))
+
     @property
     def n_selections(self) -> int:
         """Number of rankings that are tested."""
-        return sum(int(np.prod(self._radices(setting))) for setting in self.settings)
+        return sum(map(self._selections_of, self.settings))
 
     @property
     def has_consensus(self) -> bool:
@@ -155,15 +159,18 @@ class Design:
         first = number - number % len(self.methods)
         return [first + int(place) for place in self._places[False]]
 
+    def _setting_at(self, number: int, count: Callable[[Setting], int]) -> tuple[Setting, int]:
+        """Return the setting of a number, where each setting has a count of them, and its number among these."""
+        for setting in self.settings:
+            if number < (own := count(setting)):
+                break
+            number -= own
+        return setting, number
+
     def selection(self, number: int) -> Selection:
         """Return the selection of a number."""
-        rest = number
-        for setting in self.settings:
-            radices = self._radices(setting)
-            if rest < (count := int(np.prod(radices))):
-                break
-            rest -= count
-        *drawn, method = (int(place) for place in np.unravel_index(rest, radices))
+        setting, place = self._setting_at(number, self._selections_of)
+        *drawn, method = (int(part) for part in np.unravel_index(place, self._radices(setting)))
         return self._selection(number, self.methods[method], setting, drawn)
 
     def _selection(self, number: int, method: str, setting: Setting, drawn: Sequence[int]) -> Selection:
@@ -176,11 +183,14 @@ class Design:
         """Return the number of units that test one number of features of a selection."""
         return self.n_repeats if setting == "transductive" and self.has_folds else 1
 
-    def _tests_of(self, setting: Setting) -> int:
-        return len(self.sizes) * self._repeats_of(setting)
+    def _ranked_tests_of(self, setting: Setting) -> int:
+        return self._selections_of(setting) * len(self.sizes) * self._repeats_of(setting)
 
     def _baseline_tests_of(self, setting: Setting) -> int:
-        return len(self.baselines) * self._repeats_of(setting)
+        return math.prod(self._draws_of(setting)) * len(self.baselines) * self._repeats_of(setting)
+
+    def _all_tests_of(self, setting: Setting) -> int:
+        return self._ranked_tests_of(setting) + self._baseline_tests_of(setting)
 
     @property
     def n_tests(self) -> int:
@@ -194,10 +204,6 @@ class Design:
             self._all_tests_of(setting) * (self.n_splits if setting == "transductive" and self.has_folds else 1)
             for setting in self.settings
         )
-
-    def _all_tests_of(self, setting: Setting) -> int:
-        ranked = int(np.prod(self._radices(setting))) * self._tests_of(setting)
-        return ranked + int(np.prod(self._draws_of(setting))) * self._baseline_tests_of(setting)
 
     @property
     def most_tested(self) -> int:
@@ -218,38 +224,23 @@ class Design:
         """Return the largest number of features kept of an order."""
         return min(n_features, max(DEPTH, *self.sizes))
 
-    @property
-    def _n_ranked_tests(self) -> int:
-        return sum(int(np.prod(self._radices(setting))) * self._tests_of(setting) for setting in self.settings)
-
     def trial(self, unit: int) -> EvaluationUnit:
         """Return the selection or baseline, the number of features and the repeat of a unit."""
-        if unit >= self._n_ranked_tests:
-            return self._baseline_trial(unit - self._n_ranked_tests)
-        first, rest = 0, unit
-        for setting in self.settings:
-            n_selections, each = int(np.prod(self._radices(setting))), self._tests_of(setting)
-            if rest < n_selections * each:
-                break
-            first, rest = first + n_selections, rest - n_selections * each
-        place, rest = divmod(rest, each)
-        selection = self.selection(first + place)
-        size, repeat = divmod(rest, each // len(self.sizes))
-        if setting == "inductive":
-            return EvaluationUnit(selection, self.sizes[size], selection.repeat)
-        return EvaluationUnit(selection, self.sizes[size], repeat if self.has_folds else None)
-
-    def _baseline_trial(self, rest: int) -> EvaluationUnit:
-        for setting in self.settings:
-            draws, each = self._draws_of(setting), self._baseline_tests_of(setting)
-            if rest < (count := int(np.prod(draws))) * each:
-                break
-            rest -= count * each
-        place, rest = divmod(rest, each)
-        repeat, which = divmod(rest, len(self.baselines))
-        name, size = self.baselines[which]
-        drawn = [int(number) for number in np.unravel_index(place, draws)]
-        selection = self._selection(UNRANKED, name, setting, drawn)
+        n_ranked = sum(map(self._ranked_tests_of, self.settings))
+        if unit < n_ranked:
+            setting, rest = self._setting_at(unit, self._ranked_tests_of)
+            place, rest = divmod(rest, len(self.sizes) * self._repeats_of(setting))
+            before = self.settings[: self.settings.index(setting)]
+            selection = self.selection(sum(map(self._selections_of, before)) + place)
+            which, repeat = divmod(rest, self._repeats_of(setting))
+            size = self.sizes[which]
+        else:
+            setting, rest = self._setting_at(unit - n_ranked, self._baseline_tests_of)
+            place, rest = divmod(rest, len(self.baselines) * self._repeats_of(setting))
+            repeat, which = divmod(rest, len(self.baselines))
+            name, size = self.baselines[which]
+            drawn = [int(part) for part in np.unravel_index(place, self._draws_of(setting))]
+            selection = self._selection(UNRANKED, name, setting, drawn)
         if setting == "inductive":
             return EvaluationUnit(selection, size, selection.repeat)
         return EvaluationUnit(selection, size, repeat if self.has_folds else None)
@@ -302,24 +293,21 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
     rows, n_labeled = rows_in_use(context.label_blocks, parameters)
-    warnings: list[str] = []
-    kinds = []
+    cut: list[Folds] = []
     in_use = _put_rows_in_use(context, rows)
     check_rows(in_use.labels, parameters)
     _check_folds(in_use, design, parameters)
     for subset in design.class_subsets:
         arrays, facts, folds = _draw_class_subset(in_use, subset, design, int(parameters["random_state"]))
         store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
-        warnings += folds.warnings if folds is not None else []
-        kinds += [folds.kind] if folds is not None else []
-    warnings = list(dict.fromkeys(warnings))
+        cut += [] if folds is None else [folds]
     store.put_array(layout.EVALUATION_ROWS, rows)
     found = {
         "n_rows": n_labeled,
         "n_rows_total": counts.n_labeled,
         "n_unlabeled": int(rows.size) - n_labeled,
-        "folds": kinds[0] if kinds else None,
-        "warnings": warnings,
+        "folds": cut[0].kind if cut else None,
+        "warnings": list(dict.fromkeys(warning for folds in cut for warning in folds.warnings)),
     }
     store.write_json(layout.EVALUATION_DESIGN, found)
     return found
@@ -372,11 +360,8 @@ def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtere
 # ------------------------------------------------------------------------------------------------------- rows and draws
 def check_rows(labels: Labels, parameters: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the rows in use are too few for the folds or models, or have too few classes."""
-    n_splits = int(parameters["n_splits"])
     values = labels.values[labels.is_labeled]
-    if values.size < n_splits:
-        msg = f"evaluate.n_splits is {n_splits}, and only {values.size} rows have a label."
-        raise InputError(msg)
+    check_size(values.size, int(parameters["n_splits"]))
     if labels.task == "classification":
         n_classes = np.unique(values).size
         if n_classes < 2:

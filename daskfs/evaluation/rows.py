@@ -23,7 +23,7 @@ from daskfs.evaluation.design import (
     read_rows_in_use,
     rows_in_use_cost,
 )
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import is_sparse, stack_blocks
 from daskfs.kernels.labels import Labels
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -155,7 +155,7 @@ def _bytes_of(X: Matrix) -> int:
 
 
 def _read_sample(context: Context, n_parts: int) -> Matrix:
-    n_features, blocks = context.tiles.shape.n_features, []
+    n_features, blocks = context.tiles.shape.n_features, list[Matrix]()
     for part in range(n_parts):
         arrays, _ = context.store.read_arrays(layout.EVALUATION_PART.format(part))
         if "values" in arrays:
@@ -163,9 +163,7 @@ def _read_sample(context: Context, n_parts: int) -> Matrix:
         elif arrays:
             shape = (arrays["indptr"].size - 1, n_features)
             blocks.append(sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape))
-    if len(blocks) == 1:
-        return blocks[0]
-    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
+    return stack_blocks(blocks)
 
 
 # ------------------------------------------------------------------------------------------- rows that a selection sees

@@ -278,16 +278,10 @@ def twice(arrays: Iterable[Array]) -> Cost:
 
 
 def within_unit_cost(ranking: Cost, lists: Iterable[Array], used: Shape, design: Design) -> Cost:
-    """Return the memory of a unit that ranks the rows in use, or finds their neighbor lists.
+    """Return the memory of a unit that ranks the rows in use, of shape `used`, or finds their neighbor lists.
 
-    Parameters
-    ----------
-    ranking
-        Memory of the stages that run inside the unit, including the process.
-    lists
-        Neighbor lists of all methods, held twice: as found, and as written or read.
-    used, design
-        Shape of the rows in use, and the design of the evaluation.
+    `ranking` is that of the stages that run inside the unit, including the process. `lists`, the neighbor lists of all
+    methods, are held twice: as found, and as written or read.
     """
     name, copies = "rows in use, all and those that are seen", 2
     if used.is_sparse:

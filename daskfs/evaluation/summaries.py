@@ -8,7 +8,7 @@ values, one counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -227,12 +227,13 @@ class Cube:
     @property
     def replicates(self) -> np.ndarray:
         """Number of the replicate of each cell, shape (n_cells,), int64."""
-        return _numbered([cell[:2] for cell in self.cells])
+        numbers: dict[tuple[int | None, ...], int] = {}
+        return np.array([numbers.setdefault(cell[:2], len(numbers)) for cell in self.cells], dtype=np.int64)
 
     @property
     def what(self) -> tuple[Any, ...]:
-        """Key of the cube without the setting."""
-        return (self.model, self.metric, self.n_classes, self.labels)
+        """Columns of the tables that say what the values are of, without the setting."""
+        return (self.model or None, self.metric, self.n_classes, self.labels)
 
     def is_counted(self, values: np.ndarray) -> np.ndarray:
         """Return the mask of the values that count: one draw of labels if all draws give the same values, else all.
@@ -252,11 +253,6 @@ class Cube:
         for place, size in enumerate(self.sizes):
             yield size, self.values[:, place]
         yield None, means_without_nan(self.values, axis=1)
-
-
-def _numbered(keys: Sequence[Any]) -> np.ndarray:
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def means_without_nan(values: np.ndarray, axis: int) -> np.ndarray:
@@ -309,6 +305,7 @@ def _number(value: float) -> float | None:
 
 def _summary(cube: Cube) -> Iterator[tuple[Any, ...]]:
     better = higher_is_better(cube.metric)
+    own = (cube.model or None, cube.metric, cube.setting, cube.n_classes, cube.labels)
     for place, method in enumerate(cube.methods):
         for size, values in cube.by_size():
             counted = cube.is_counted(values[place])
@@ -317,26 +314,12 @@ def _summary(cube: Cube) -> Iterator[tuple[Any, ...]]:
             if known.size == 0:
                 continue
             interval = mean_interval(kept, cube.replicates[counted], cube.test_share)
-            yield (
-                method,
-                cube.model or None,
-                cube.metric,
-                cube.setting,
-                cube.n_classes,
-                cube.labels,
-                size,
-                known.size,
-                interval.mean,
-                float(known.std()),
-                _number(interval.low),
-                _number(interval.high),
-                better,
-            )
+            bounds = (_number(interval.low), _number(interval.high))
+            yield (method, *own, size, known.size, interval.mean, float(known.std()), *bounds, better)
 
 
 def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
     better = higher_is_better(cube.metric)
-    own = (cube.setting, cube.model or None, cube.metric, cube.n_classes, cube.labels)
     for one, other in combinations(range(len(cube.methods)), 2):
         # the mean over numbers of features takes those at which both methods have a value
         apart = replace(cube, values=(cube.values[one] - cube.values[other])[None])
@@ -345,7 +328,7 @@ def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
             if found.n_pairs:
                 numbers = (_number(found.low), _number(found.high), _number(found.p_value), found.n_pairs)
                 names = (cube.methods[one], cube.methods[other])
-                yield (*own, size, *names, found.mean, *numbers, better)
+                yield (cube.setting, *cube.what, size, *names, found.mean, *numbers, better)
 
 
 def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> PairedDifference:
@@ -378,11 +361,7 @@ def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
             if found.n_pairs:
                 means = (float(np.nanmean(seen[place])), float(np.nanmean(unseen[place])))
                 numbers = (_number(found.low), _number(found.high), _number(found.p_value), found.n_pairs)
-                yield (method, *_named(transductive), size, *means, found.mean, *numbers, better)
-
-
-def _named(cube: Cube) -> tuple[Any, ...]:
-    return (cube.model or None, cube.metric, cube.n_classes, cube.labels)
+                yield (method, *transductive.what, size, *means, found.mean, *numbers, better)
 
 
 def _by_replicate(cube: Cube) -> Cube:
@@ -421,12 +400,11 @@ def _groups(design: Design) -> list[Group]:
     for number in range(design.n_selections):
         selection = design.selection(number)
         found.setdefault(_group_of(selection), []).append(selection)
-    place: Callable[[Selection], tuple[Any, ...]] = lambda s: (  # noqa: E731
-        design.settings.index(s.setting),
-        s.class_subset.n_classes or 0,
-        s.labels or 0.0,
-        design.methods.index(s.method),
-    )
+
+    def place(s: Selection) -> tuple[Any, ...]:
+        amounts = (s.class_subset.n_classes or 0, s.labels or 0.0)
+        return (design.settings.index(s.setting), *amounts, design.methods.index(s.method))
+
     return [
         Group(
             one.setting,

@@ -70,6 +70,7 @@ class ClusterSettings:
     local_directory: str | None = None
     tls: bool | None = None
     cpu_target: str | None = None
+    log_level: str | None = None
     dask: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -11,7 +11,6 @@ from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import Layout, collection_of
 from daskfs.sources.some_rows import SomeRows
 from daskfs.stages.stage import Stage
-from daskfs.stages.units import PROGRAM_ERRORS
 from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import Shape
 from daskfs.tiles.ingest import INGEST_STAGE, LABELS_STAGE, spec_from
@@ -24,6 +23,9 @@ SEVERAL = -1
 Blocks = tuple[Any, list[list[Any]]]
 """Layout of the collection, and rows of blocks, each behind its number: values, or futures of these."""
 NO_BLOCKS: Blocks = (None, [])
+
+TASK_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+"""Errors of the code of a user's tasks."""
 
 
 class BlockFeed:
@@ -114,7 +116,7 @@ def telling_of_blocks() -> Iterator[None]:
         yield
     except DaskfsError:
         raise
-    except PROGRAM_ERRORS as error:
+    except TASK_ERRORS as error:
         msg = f"a block of X could not be computed: {type(error).__name__}: {error}"
         raise InputError(msg) from error
 

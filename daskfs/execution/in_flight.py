@@ -23,6 +23,7 @@ from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.execution.stragglers import Pace
 from daskfs.stages.cost import MiB
+from daskfs.stages.failures import write_unit_failure
 from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import run_stored_unit
@@ -105,6 +106,7 @@ class Flight:
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._running: dict[str, _Asked] = {}
         self._stuck: Set[str] = set()
+        self._at: Mapping[str, str] = {}
         self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
         self._ended: SimpleQueue[Future[Any] | Found[list[_Read]]] = SimpleQueue()
         self._handled = deque[Ended]()
@@ -173,6 +175,7 @@ class Flight:
                 allow_other_workers=bool(places) and not (copied or self._silent),
                 pure=False,
                 is_joined=not self._pool.n_own,
+                log_level=self._pool.log_level,
             )
             for unit, future in zip(some, futures, strict=True):
                 self._running[str(future.key)] = _Asked(unit, future, places)
@@ -271,7 +274,9 @@ class Flight:
     def set_aside(self, unit: int, error: PassingError) -> None:
         """Schedule a retry of a unit after a pause, on another worker, while others continue."""
         self._apart[unit] = error.worker
-        self._pool.tell(self._retries.set_aside(unit, error, time.monotonic()))
+        self._tell(
+            self._retries.set_aside(unit, error, time.monotonic()), "retry", unit, error.worker, file=error.failure
+        )
         if self._problem is not None:
             self._retries.forget()
 
@@ -280,7 +285,11 @@ class Flight:
         if self._retries.survives(unit, n_deaths) and self._problem is None:
             self._submit([unit], anywhere=True)
         else:
-            self.stop(UnitError(_killed(self._stage, unit, worker)))
+            error, pool = UnitError(_killed(self._stage, unit, worker)), self._pool
+            error.failure = write_unit_failure(
+                self._context.store, self._stage, unit, self._inputs, error, pool.last_words(worker)
+            )
+            self.stop(error)
 
     def put_back(self, unit: int, error: CancelledError) -> None:
         """Submit a unit again that the client lost with its connection; a worker that finds its record skips it.
@@ -333,6 +342,12 @@ class Flight:
         check_stopped()
         workers, silent = self._pool.heard()
         self._looked = time.monotonic()
+        for event, names in (
+            ("worker_lost", {*self._workers, *self._silent} - workers.keys() - silent),
+            ("worker_silent", silent - self._silent),
+        ):
+            for name in names:
+                self._pool.tell("", event, worker=name, **self._pool.last_words(name))
         if workers:
             self._seen = self._looked
             self._count(workers, silent)
@@ -352,7 +367,11 @@ class Flight:
         if self._problem is None:
             self._free(known)
             self.fill()
-        self.pace.see({key: worker for key, worker in known.items() if key in self._running}, self._looked)
+        at = {key: worker for key, worker in known.items() if key in self._running}
+        self.pace.see(at, self._looked)
+        for key in [key for key, worker in at.items() if self._at.get(key) != worker]:
+            self._tell("", "unit_started", self._running[key].unit, at[key])
+        self._at = at
         for key, asked in list(self._running.items()):
             seconds = self.pace.seconds(key, self._looked)
             if asked.unit not in self._told and self.pace.is_told_after(seconds):
@@ -363,9 +382,11 @@ class Flight:
     def _tell_slow(self, unit: int, worker: str, seconds: float) -> None:
         self._told.add(unit)
         since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
-        self._pool.note_slow({"stage": self._stage.name, "unit": unit, "worker": worker, "since": since})
         what = f"unit {unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
-        self._pool.tell(f"{what} at {worker}; others took {self.pace.usual:.2g} s")
+        self._tell(f"{what} at {worker}; others took {self.pace.usual:.2g} s", "slow", unit, worker, since=since)
+
+    def _tell(self, text: str, event: str, unit: int, worker: str, **facts: Any) -> None:
+        self._pool.tell(text, event, stage=self._stage.name, unit=unit, worker=worker, **facts)
 
     def _copy(self, unit: int, worker: str) -> None:
         """Submit a duplicate of a unit elsewhere if threads are idle; the first success counts."""
@@ -373,7 +394,8 @@ class Flight:
         if is_left or self._n_moving >= sum(self._workers.values()) or not self._workers.keys() - {worker}:
             return
         self._copied.add(unit)
-        self._pool.tell(f"unit {unit} of stage {self._stage.name} is slow at {worker}: it runs elsewhere, too")
+        text = f"unit {unit} of stage {self._stage.name} is slow at {worker}: it runs elsewhere, too"
+        self._tell(text, "copy", unit, worker)
         self._submit([unit], copied=worker)
 
     def _free(self, known: Mapping[str, str]) -> None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+import dask
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
@@ -33,6 +35,8 @@ SEEN_SHARE = 0.25
 """Share of this timeout after which the pool asks again when the scheduler has heard from each worker."""
 RETRY_SECONDS = 0.1
 """Pause before a question is asked again over a new connection."""
+LOG_LEVEL_KEY = "daskfs.log-level"
+"""Key of Dask's configuration: level of the log where a job sets none."""
 LOST_WITH_CONNECTION = "scheduler-connection-lost"
 """Dask's reason for futures that a client cancels when its connection to the scheduler breaks."""
 
@@ -41,14 +45,24 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Completing(Protocol):
-    """A cluster whose lost workers the driver replaces."""
+    """A cluster that daskfs started, whose lost workers the driver replaces."""
+
+    def last_words(self, worker: str, name: object) -> str:
+        """Return how the process of a worker ended, by its address and its name in the cluster; empty if unknown."""
 
     def complete(self, n_workers: int) -> None:
         """Begin to replace lost workers, up to `n_workers`."""
 
 
-def _tell_nobody(told: Any) -> None:
-    del told
+class Tell(Protocol):
+    """Receiver of what happens in a run: a line to show, empty for none, and the event that its log keeps."""
+
+    def __call__(self, text: str, event: str = "message", **facts: Any) -> None:
+        """Show a line, and keep the event with its facts."""
+
+
+def _tell_nobody(text: str, event: str = "message", **facts: Any) -> None:
+    del text, event, facts
 
 
 @dataclass(frozen=True)
@@ -66,9 +80,9 @@ class Pool:
     n_own
         Number of workers of a cluster started for the run; 0 for one that others manage.
     tell
-        Called with messages about units that fail transiently or are slow.
-    note_slow
-        Called while a unit takes much longer than others, with its stage, number, worker and start.
+        Called with messages about units that fail transiently or are slow, and when a worker begins a unit.
+    log_level
+        Level of the log of daskfs on the workers, empty to leave it.
     places
         Assignment of the units of loops to workers.
     """
@@ -77,11 +91,12 @@ class Pool:
     threads: int = 1
     patience: float = 120.0
     n_own: int = 0
-    tell: Callable[[str], None] = _tell_nobody
-    note_slow: Callable[[Mapping[str, Any]], None] = _tell_nobody
+    tell: Tell = _tell_nobody
+    log_level: str = ""
     places: Places = field(default_factory=Places, compare=False)
     _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
     _seen: list[tuple[float, set[str]]] = field(default_factory=list, compare=False)
+    _reports: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def answer_seconds(self) -> float:
@@ -111,6 +126,7 @@ class Pool:
         if not self._seen or time.monotonic() - self._seen[-1][0] > SEEN_SHARE * self.answer_seconds:
             # of 500 workers the answer is 1 MB
             found = self.identities()
+            self._reports.update(found)
             last = max((worker["last_seen"] for worker in found.values()), default=0.0)
             late = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
             self._seen[:] = [(time.monotonic(), late)]
@@ -128,6 +144,16 @@ class Pool:
         """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""
         found = {} if self.client is None else self._answer("processing")
         return {str(key): worker for worker, keys in found.items() for key in keys}
+
+    def last_words(self, worker: str) -> dict[str, Any]:
+        """Return what is known of a lost worker: name, host, memory at its last report, how its process ended."""
+        report, cluster = self._reports.get(worker, {}), None if self.client is None else self.client.cluster
+        memory, limit = report.get("metrics", {}).get("memory"), report.get("memory_limit")
+        return {
+            "lost worker": f"{worker}, name {report.get('name')}, host {report.get('host')}",
+            "its memory": None if memory is None else f"{memory} bytes at its last report, of at most {limit}",
+            "its end": cluster.last_words(worker, report.get("name")) if isinstance(cluster, Completing) else None,
+        }
 
     def leave(self, future: Future[Any]) -> None:
         """Keep the future of a duplicate unit until it ends, so that the scheduler knows that its worker is busy."""
@@ -242,7 +268,8 @@ def granted_workers(settings: ClusterSettings, client: Client | None) -> Workers
     return Workers(smallest, threads, max(len(workers), 1), warning=warning)
 
 
-def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:
-    """Return the pool of a job's settings; `told` are ``tell`` and ``note_slow`` of :class:`Pool`."""
+def pool_of(settings: ClusterSettings, client: Client | None, tell: Tell = _tell_nobody) -> Pool:
+    """Return the pool of a job's settings."""
     n_own = 0 if settings.is_joined else settings.n_workers
-    return Pool(client, settings.threads, settings.wait_seconds, n_own, **told)
+    level = settings.log_level or str(dask.config.get(LOG_LEVEL_KEY, ""))
+    return Pool(client, settings.threads, settings.wait_seconds, n_own, tell, level)

@@ -65,8 +65,8 @@ class Retries:
         if not self._lost:
             return
         (_, error), *others = sorted(self._lost.items())
-        if not others:
-            raise UnitError(str(error)) from error
         named = first_few([str(unit) for unit, _ in others], NAMED)
-        msg = f"{error}; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}."
-        raise UnitError(msg) from error
+        more = f"; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}." if others else ""
+        lasting = UnitError(f"{error}{more}")
+        lasting.failure = error.failure
+        raise lasting from error

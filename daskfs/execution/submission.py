@@ -277,9 +277,12 @@ def _run_here(
         n_units = pool.threads if feed else PER_THREAD * pool.threads  # whose blocks are in this process
         wave = [*retries.take_due(now), *itertools.islice(remaining, n_units)]
         blocks = [NO_BLOCKS] * len(wave) if feed is None else feed.take(wave)
+        for unit in wave:
+            pool.tell("", "unit_started", stage=stage.name, unit=unit)
         for unit, found in _tried(context, stage, wave, blocks, pool.threads, inputs):
             if isinstance(found, PassingError):
-                pool.tell(retries.set_aside(unit, found, time.monotonic()))
+                text = retries.set_aside(unit, found, time.monotonic())
+                pool.tell(text, "retry", stage=stage.name, unit=unit, file=found.failure)
             elif isinstance(found, DaskfsError):
                 raise found
             else:

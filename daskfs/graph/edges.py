@@ -17,7 +17,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.graph.components import COMPILED_EDGES, HELD_EDGE_BYTES, NODES_AT_ONCE, Components
-from daskfs.graph.partition import block_rows, largest_block, lists_cost
+from daskfs.graph.partition import block_rows, largest_block, lists_cost, open_lists
 from daskfs.graph.spec import TARGET_NAMES, Weighting
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.weights import edge_weights
@@ -126,8 +126,7 @@ def store_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
     stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
     own = stretches.rows(unit)
-    indices = store.open(layout.KNN_INDICES.format(name))
-    distances = store.open(layout.KNN_DISTANCES.format(name))
+    indices, distances = open_lists(store, name)
     lists = np.empty((own.stop - own.start, k), index_dtype(stretches.n_samples))
     for rows in _blocks_of(own, stretches.n_samples):
         lists[rows.start - own.start : rows.stop - own.start] = indices[rows, :k]
@@ -499,7 +498,11 @@ class EdgeWeights:
         weighting, t
             Weighting and its kernel width.
         """
-        weights = self._of_one(source, target, value, weighting, t)
+        weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
+        if weighting.labeled_factor != 1:
+            assert self._is_labeled is not None
+            both = self._is_labeled[source] & self._is_labeled[target]
+            weights = np.where(both, weighting.labeled_factor * weights, weights)
         return weights if self.rows is None else weights * (self.rows[source] * self.rows[target])
 
     def counted(self, source: np.ndarray, target: np.ndarray, marked: np.ndarray, weighting: Weighting) -> np.ndarray:
@@ -511,17 +514,6 @@ class EdgeWeights:
             assert self._is_labeled is not None
             marked = marked & ~(self._is_labeled[source] & self._is_labeled[target])
         return marked if self.rows is None else marked & (self.rows[source] > 0) & (self.rows[target] > 0)
-
-    def _of_one(
-        self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
-    ) -> np.ndarray:
-        """Return the weights for sample weights of 1."""
-        weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
-        if weighting.labeled_factor == 1:
-            return weights
-        assert self._is_labeled is not None
-        both = self._is_labeled[source] & self._is_labeled[target]
-        return np.where(both, weighting.labeled_factor * weights, weights)
 
 
 def given_blocks(store: Store) -> Iterator[Edges]:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.edges import given_blocks
-from daskfs.graph.partition import block_rows
+from daskfs.graph.partition import block_rows, open_lists
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -29,7 +29,7 @@ def induced_lists(store: Store, name: str, rows: np.ndarray) -> tuple[np.ndarray
     indices, distances
         Shape (n_rows, k), int32 or int64 positions in `rows`, and float64; nearest first, padded with -1 and inf.
     """
-    indices, distances = store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name))
+    indices, distances = open_lists(store, name)
     n_samples, k = indices.shape
     place = np.full(n_samples, -1, dtype=indices.dtype)
     place[rows] = np.arange(rows.size)

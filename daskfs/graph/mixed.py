@@ -25,11 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.graph.partition import largest_block, lists_cost
+from daskfs.graph.partition import create_list_arrays, largest_block, lists_cost, open_lists, put_lists
 from daskfs.graph.spec import GraphSpec, MixedGraph
 from daskfs.graph.target import (
     counted_target,
-    create_list_arrays,
     listed_by_target,
     sorted_cost,
     sorted_targets,
@@ -39,7 +38,6 @@ from daskfs.kernels.neighbors.targets import SortedTargets, first_by_length
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
-from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 
@@ -67,7 +65,7 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     # principal components are of all columns; a representation has its own
     n_columns = lists.base.rep_columns or shape.n_features
     merge = _Merge(lists, k, target, by_target, n_columns)
-    candidates = [store.open(name.format(lists.base.name)) for name in (layout.KNN_INDICES, layout.KNN_DISTANCES)]
+    candidates = open_lists(store, lists.base.name)
     n_open = 0
     for rows in unit_blocks(shape.n_samples, int(parameters["blocks_per_unit"]), unit):
         indices, distances = (part[rows, :width] for part in candidates)
@@ -77,8 +75,7 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
             *parts, is_open = merge(where, indices[some], distances[some])
             found[0][some], found[1][some] = parts
             n_open += int(np.count_nonzero(is_open))
-        store.open(layout.KNN_INDICES.format(lists.name))[rows] = found[0]
-        store.open(layout.KNN_DISTANCES.format(lists.name))[rows] = found[1]
+        put_lists(store, lists.name, rows, *found)
     return {"n_open": n_open}
 
 

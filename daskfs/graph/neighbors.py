@@ -12,8 +12,10 @@ from daskfs.graph.partition import (
     Partitioning,
     SearchUnit,
     block_rows,
+    create_list_arrays,
     graph_dtype,
     largest_block,
+    put_lists,
     read_members,
     search_units,
     sparse_values,
@@ -21,7 +23,7 @@ from daskfs.graph.partition import (
 from daskfs.graph.rows import searched_shape, searched_tiles
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.blocks import index_dtype, is_sparse
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.metrics import LENGTHS
@@ -40,11 +42,8 @@ DISTANCE_TOLERANCE = 1e-6
 
 def create_lists(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the arrays of neighbor lists, shape (n_samples, k)."""
-    name, k = GraphSpec(**parameters["graph"]).name, int(parameters["k"])
-    n_samples = context.tiles.shape.n_samples
-    chunks = (block_rows(n_samples), k)
-    context.store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), chunks)
-    context.store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, chunks)
+    name = GraphSpec(**parameters["graph"]).name
+    create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
 
 
 def create_recall(context: Context, parameters: Mapping[str, Any]) -> None:
@@ -67,9 +66,7 @@ def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchU
     base = prepare_rows(read_members(searched_tiles(context, spec), search.members, spec.read_scaling), spec.metric)
     numbers = np.arange(search.queries.start, search.queries.stop)
     indices, distances = exact_neighbors(base.part(search.queries), numbers, base, 0, k)
-    store = context.store
-    store.open(layout.KNN_INDICES.format(spec.name))[search.queries] = indices
-    store.open(layout.KNN_DISTANCES.format(spec.name))[search.queries] = distances
+    put_lists(context.store, spec.name, search.queries, indices, distances)
     return {"engine": "exact", "n_short": int(np.count_nonzero(indices[:, -1] < 0))}
 
 

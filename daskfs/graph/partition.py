@@ -20,6 +20,9 @@ from daskfs.kernels.neighbors.descent_search import foreign_width, list_width, n
 from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import Array, Cost, fullest, total
+from daskfs.store import layout
+from daskfs.store.arrays import Array as StoredArray
+from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
 PROJECTED_WIDTHS = (2, 8)
@@ -61,6 +64,24 @@ def block_rows(n_samples: int) -> int:
     """
     wanted = 1 << max(0, (n_samples // 16 - 1).bit_length())
     return int(np.clip(wanted, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
+
+
+def create_list_arrays(store: Store, name: str, n_samples: int, k: int) -> None:
+    """Create the arrays of neighbor lists of length k: indices (int32 or int64) and distances (float64)."""
+    chunks = (block_rows(n_samples), k)
+    store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), chunks)
+    store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, chunks)
+
+
+def open_lists(store: Store, name: str) -> tuple[StoredArray, StoredArray]:
+    """Return the arrays of neighbor lists: indices and distances, shape (n_samples, k)."""
+    return store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name))
+
+
+def put_lists(store: Store, name: str, rows: slice, indices: np.ndarray, distances: np.ndarray) -> None:
+    """Write the lists of some rows, shape (n_rows, k) each."""
+    for array, part in zip(open_lists(store, name), (indices, distances), strict=True):
+        array[rows] = part
 
 
 def step_rows(shape: Shape) -> int:

@@ -50,6 +50,7 @@ from daskfs.graph.partition import (
     lists_cost,
     member_cost,
     merged_lists,
+    put_lists,
     rows_at_a_merge,
     search_width,
     spilled_rows,
@@ -487,8 +488,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             merged[0][piece], merged[1][piece] = _merged(
                 rows[some] - first, indices[some], distances[some], stop - first, k
             )
-        store.open(layout.KNN_INDICES.format(spec.name))[here] = merged[0]
-        store.open(layout.KNN_DISTANCES.format(spec.name))[here] = merged[1]
+        put_lists(store, spec.name, here, *merged)
         n_short += int((merged[0][:, -1] < 0).sum())
     return {"n_short": n_short}
 

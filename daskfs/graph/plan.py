@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -65,13 +65,13 @@ def plan_graph(
         return [_exact_search(shape, spec, k, pairwise=pairwise)]
     cells_per_copy = MAX_PROBES if pairwise else PLANNED_CELLS
     search = Search(shape, spec, k, PLANNED_COPIES, cells_per_copy, pairwise)
-    groups = _Groups.of(search, available)
-    exact = NEIGHBORS_STAGE.cost(
-        shape, spec, k, groups.plan.largest_merge(shape.n_samples), (PROCESS,), pairwise=pairwise
-    )
+    # a process that has only searched has room for the compiled passes in what the bare one is planned with
+    room = None if available is None else max(available - total(group_cost(search)), MiB)
+    plan = partition_rows(shape, spec, k, room, pairwise=pairwise)
+    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.largest_merge(shape.n_samples), (PROCESS,), pairwise=pairwise)
     if available is not None and total(exact) > available + PROCESS.nbytes:
         others = [engine for engine in others if engine != "exact"]
-    return groups.stages(others, exact)
+    return _search_in_groups(search, plan, others, exact)
 
 
 def search_notes(stages: Iterable[Stage], n_samples: int) -> list[str]:
@@ -175,91 +175,47 @@ def _plan_by_target(n_samples: int, lists: TargetGraph, k: int) -> list[Stage]:
     return [find, merge]
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """Stages of an approximate search with rows distributed over groups."""
+def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], exact: Cost) -> list[Stage]:
+    """Return the stages of an approximate search with rows distributed over groups.
 
-    search: Search
-    plan: Partitioning
+    The sample may replace the engine by `others`, exact search at the memory cost `exact`.
+    """
+    shape, spec = search.shape, search.spec
+    parameters = {**_search_parameters(shape, spec, search.k), "partitioning": asdict(plan)}
+    process = (PROCESS, *foreign_cost(spec, shape))
+    n, n_assigning, last = shape.n_samples, plan.assign_units(shape), f"{RECALL_STAGE.name}-{spec.name}"
+    # the centers, the directions, and the mean row
+    centers = search.columns * (plan.n_cells + plan.n_groups)
+    space = HALF_WORD * (centers + search.n_directions * shape.n_features) + WORD * shape.n_features
+    # the space, and the queries for the recall
+    cut = space + search.n_asked * shape.n_features * search.dtype.itemsize
+    # the distances of the recall queries from all "assign" units
+    distances = n_assigning * search.n_asked * search.k * WORD
 
-    @classmethod
-    def of(cls, search: Search, available: int | None) -> _Groups:
-        """Choose the groups such that units fit `available` bytes in addition to their process."""
-        # a process that has only searched has room for the compiled passes in what the bare one is planned with
-        room = None if available is None else max(available - total(group_cost(search)), MiB)
-        plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)
-        return cls(search, plan)
+    def stage(kind: StageKind, n_units: int, **own: Any) -> Stage:
+        return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **own)
 
-    def stages(self, others: list[Engine], exact: Cost) -> list[Stage]:
-        """Return the stages in order; the sample may replace the engine by `others`, exact search at a cost."""
-        cells, merge = self._cells(), self._merge()
-        cells = replace(cells, parameters={**cells.parameters, "others": others})
-        if "exact" in others:  # by units of "merge"
-            merge = merge.costing(fullest(exact, merge.cost))
-        return [cells, self._assign(), self._build(), merge, self._recall()]
-
-    def _cells(self) -> Stage:
-        read = self.search.n_sampled * self.search.row_bytes
-        return self._stage(CELLS_STAGE, 1, bytes_read=read, bytes_written=self._cut_bytes)
-
-    def _assign(self) -> Stage:
-        return self._stage(
-            ASSIGN_STAGE,
-            self._n_assigning,
-            bytes_read=self.search.shape.x_bytes + self._n_assigning * self._cut_bytes,
-            bytes_written=self.search.spilled_bytes + self._recall_bytes,
-            needed_until=self._name(RECALL_STAGE),
-        )
-
-    def _build(self) -> Stage:
-        n_groups, search = self.plan.n_groups, self.search
-        return self._stage(
-            BUILD_STAGE,
-            n_groups,
-            bytes_read=search.spilled_bytes + n_groups * self._space_bytes,
-            bytes_written=search.found_bytes,
-            needed_until=self._name(RECALL_STAGE),
-        )
-
-    def _merge(self) -> Stage:
-        search, n = self.search, self.search.shape.n_samples
-        written = n * search.k * _entry_bytes(n)
-        return self._stage(MERGE_STAGE, self.plan.merge_units(n), bytes_read=search.found_bytes, bytes_written=written)
-
-    def _recall(self) -> Stage:
-        read = self._recall_bytes + WORD * self.search.shape.n_samples * self.search.k
-        return self._stage(RECALL_STAGE, 1, bytes_read=read, clears=layout.SPILL.format(self.search.spec.name))
-
-    def _stage(self, kind: StageKind, n_units: int, **own: Any) -> Stage:
-        search, plan = self.search, self.plan
-        parameters = {**_search_parameters(search.shape, search.spec, search.k), "partitioning": asdict(plan)}
-        process = (PROCESS, *foreign_cost(search.spec, search.shape))
-        return Stage.of(kind, self._name(kind), n_units, parameters, kind.cost(search, plan, process), **own)
-
-    def _name(self, kind: StageKind) -> str:
-        return f"{kind.name}-{self.search.spec.name}"
-
-    @property
-    def _n_assigning(self) -> int:
-        return self.plan.assign_units(self.search.shape)
-
-    @property
-    def _space_bytes(self) -> int:
-        """Bytes of the centers, the directions, and the mean row."""
-        search, plan, n_features = self.search, self.plan, self.search.shape.n_features
-        centers = search.columns * (plan.n_cells + plan.n_groups)
-        return HALF_WORD * (centers + search.n_directions * n_features) + WORD * n_features
-
-    @property
-    def _cut_bytes(self) -> int:
-        """Bytes of the outputs of "cells": the space, and the queries for the recall."""
-        search = self.search
-        return self._space_bytes + search.n_asked * search.shape.n_features * search.dtype.itemsize
-
-    @property
-    def _recall_bytes(self) -> int:
-        """Bytes of the distances of the recall queries from all "assign" units."""
-        return self._n_assigning * self.search.n_asked * self.search.k * WORD
+    cells = stage(CELLS_STAGE, 1, bytes_read=search.n_sampled * search.row_bytes, bytes_written=cut)
+    assign = stage(
+        ASSIGN_STAGE,
+        n_assigning,
+        bytes_read=shape.x_bytes + n_assigning * cut,
+        bytes_written=search.spilled_bytes + distances,
+        needed_until=last,
+    )
+    build = stage(
+        BUILD_STAGE,
+        plan.n_groups,
+        bytes_read=search.spilled_bytes + plan.n_groups * space,
+        bytes_written=search.found_bytes,
+        needed_until=last,
+    )
+    written = n * search.k * _entry_bytes(n)
+    merge = stage(MERGE_STAGE, plan.merge_units(n), bytes_read=search.found_bytes, bytes_written=written)
+    if "exact" in others:  # by units of "merge"
+        merge = merge.costing(fullest(exact, merge.cost))
+    recall = stage(RECALL_STAGE, 1, bytes_read=distances + WORD * n * search.k, clears=layout.SPILL.format(spec.name))
+    return [replace(cells, parameters={**parameters, "others": others}), assign, build, merge, recall]
 
 
 def cut_stretches(n_samples: int, k: int) -> dict[str, int]:
@@ -271,16 +227,9 @@ def cut_stretches(n_samples: int, k: int) -> dict[str, int]:
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | None = None) -> list[Stage]:
-    """Return the stages that mark each edge once and summarize the graph.
+    """Return the stages that mark each edge once and summarize the graph, k entries of each list.
 
-    Parameters
-    ----------
-    n_samples, graph, k
-        Number of rows, name of the neighbor lists, and entries of each list that make the graph.
-    process
-        Memory cost of the bare process.
-    width
-        Length of the lists; None for k.
+    `width` is the length of the lists, None for k; `process` is the memory of the bare process.
     """
     width, own = width or k, cut_stretches(n_samples, k)
     stretches, stored = Stretches.of(own, n_samples), _stored_rows(n_samples)
@@ -296,7 +245,14 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         bytes_read=stored * width * (index + WORD) + received,
         bytes_written=edge_bytes(n_samples, k) + bool(stretches.n_sending) * n_samples * k * entry,
     )
-    describe = _describing(n_samples, parameters, process)
+    describe = Stage.of(
+        EDGES_SUMMARY_STAGE,
+        f"edges-summary-{graph}-{k}",
+        1,
+        {**parameters, "holds_edges": holds_edges(n_samples * k)},
+        EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), n_samples * k, process),
+        bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if graph in TARGET_NAMES else 0),
+    )
     if not stretches.n_sending:
         return [edges, describe]
     sent = replace(edges, clears=layout.EDGES_SENT.format(graph, k))
@@ -311,18 +267,6 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         needed_until=edges.name,
     )
     return [entries, sent, describe]
-
-
-def _describing(n_samples: int, parameters: Mapping[str, Any], process: Cost) -> Stage:
-    graph, k = parameters["name"], parameters["n_neighbors"]
-    return Stage.of(
-        EDGES_SUMMARY_STAGE,
-        f"edges-summary-{graph}-{k}",
-        1,
-        {**parameters, "holds_edges": holds_edges(n_samples * k)},
-        EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), n_samples * k, process),
-        bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if graph in TARGET_NAMES else 0),
-    )
 
 
 def _n_blocks(n_samples: int) -> int:
@@ -340,15 +284,11 @@ def plan_weights(n_samples: int, weightings: Iterable[Weighting], process: Cost)
     for weighting in weightings:
         graph, k = weighting.graph, weighting.n_neighbors
         if weighting.weights == "heat" and weighting.t == "median" and graph != GIVEN:
-            medians[graph, k] = _median(n_samples, graph, k, process)
+            parameters, cost = {"name": graph, "n_neighbors": k}, MEDIAN_STAGE.cost(n_samples, k, process)
+            read = MEDIAN_PASSES * edge_bytes(n_samples, k)
+            medians[graph, k] = Stage.of(MEDIAN_STAGE, f"median-{graph}-{k}", 1, parameters, cost, bytes_read=read)
         weights.append(_weighing(n_samples, weighting, process))
     return [*medians.values(), *weights]
-
-
-def _median(n_samples: int, graph: str, k: int, process: Cost) -> Stage:
-    parameters, cost = {"name": graph, "n_neighbors": k}, MEDIAN_STAGE.cost(n_samples, k, process)
-    read = MEDIAN_PASSES * edge_bytes(n_samples, k)
-    return Stage.of(MEDIAN_STAGE, f"median-{graph}-{k}", 1, parameters, cost, bytes_read=read)
 
 
 def _weighing(n_samples: int, weighting: Weighting, process: Cost) -> Stage:

@@ -16,7 +16,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
-from daskfs.graph.partition import block_rows, largest_block
+from daskfs.graph.partition import block_rows, create_list_arrays, largest_block, put_lists
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix, run_entries
 from daskfs.graph.precomputed_files import open_graph
 from daskfs.kernels.blocks import index_dtype
@@ -97,14 +97,11 @@ def edges_bytes(n_entries: int) -> int:
 
 def _store_lists(store: Store, lists: NeighborLists, k: int) -> dict[str, Any]:
     n_samples, name = lists.indices.shape[0], lists.name
-    size = block_rows(n_samples)
-    store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), (size, k))
-    store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, (size, k))
+    create_list_arrays(store, name, n_samples, k)
     n_listed = 0
-    for rows in row_blocks(n_samples, size):
+    for rows in row_blocks(n_samples, block_rows(n_samples)):
         indices, distances = lists.read(rows, k)
-        store.open(layout.KNN_INDICES.format(name))[rows] = indices
-        store.open(layout.KNN_DISTANCES.format(name))[rows] = distances
+        put_lists(store, name, rows, indices, distances)
         n_listed += int(np.count_nonzero(indices >= 0))
     return {"n_listed": n_listed}
 

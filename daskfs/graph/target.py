@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.graph.partition import block_rows, largest_block, lists_cost
+from daskfs.graph.partition import block_rows, create_list_arrays, largest_block, lists_cost, put_lists
 from daskfs.graph.spec import TargetGraph
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, Place, SortedTargets, TargetRange, known_moments
@@ -23,7 +23,6 @@ from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.shards import Piece, ShardWriter, read_columns, stored_pieces
-from daskfs.store.store import Store
 from daskfs.store.value_checks import MAX_MAGNITUDE
 
 TARGET_UNITS = 8
@@ -61,13 +60,6 @@ def unit_blocks(n_samples: int, per_unit: int, unit: int) -> list[slice]:
     size = block_rows(n_samples)
     first, stop = unit * per_unit * size, min((unit + 1) * per_unit * size, n_samples)
     return [slice(first + rows.start, first + rows.stop) for rows in row_blocks(stop - first, size)]
-
-
-def create_list_arrays(store: Store, name: str, n_samples: int, k: int) -> None:
-    """Create the arrays of neighbor lists of length k: indices (int32 or int64) and distances (float64)."""
-    chunks = (block_rows(n_samples), k)
-    store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), chunks)
-    store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, chunks)
 
 
 def create_target_lists(context: Context, parameters: Mapping[str, Any]) -> None:
@@ -144,8 +136,7 @@ def collect_target_lists(context: Context, parameters: Mapping[str, Any], unit: 
         own = order[slice(*np.searchsorted(rows, [here.start, here.stop], sorter=order))]
         listed = np.full((here.stop - here.start, k), -1, indices.dtype), np.full((here.stop - here.start, k), np.inf)
         listed[0][rows[own] - here.start], listed[1][rows[own] - here.start] = indices[own], distances[own]
-        store.open(layout.KNN_INDICES.format(lists.name))[here] = listed[0]
-        store.open(layout.KNN_DISTANCES.format(lists.name))[here] = listed[1]
+        put_lists(store, lists.name, here, *listed)
 
 
 def counted_target(context: Context) -> np.ndarray:

@@ -329,6 +329,14 @@ class ClusterBlock(Block):
         ),
     )
 
+    log_level: Literal["debug", "info", "warning", "error"] | None = Field(
+        None,
+        description=(
+            "Write the log of daskfs (loggers of the standard library below daskfs) to stderr, of the driver and of "
+            "each worker, from this level on. None: as Python's logging is configured there."
+        ),
+    )
+
     @field_validator("tls")
     @classmethod
     def _not_of_a_plain_address(cls, value: bool | None, info: ValidationInfo) -> bool | None:  # noqa: FBT001 - called by pydantic

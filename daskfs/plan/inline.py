@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method, check_labels
 from daskfs.errors import DaskfsWarning
+from daskfs.graph.partition import open_lists
 from daskfs.graph.partitioned_search import expected_misses
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.precomputed_stage import store_graph
@@ -234,8 +235,7 @@ def stored_lists(
     store = context.store
     run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), pool)
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
-    indices, distances = (store.open(name.format(spec.name)) for name in (layout.KNN_INDICES, layout.KNN_DISTANCES))
-    return indices, distances, recall["value"] if recall else None
+    return *open_lists(store, spec.name), recall["value"] if recall else None
 
 
 def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, quiet: bool = False) -> None:

@@ -12,16 +12,21 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from daskfs.errors import StoreError
 from daskfs.job.job import Job
+from daskfs.runs.journal import last_unit
 from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import OTHER_TOKENS
-from daskfs.storage import ObjectPath, StoragePath, as_path, remove
+from daskfs.storage import ObjectPath, StoragePath, as_path, is_there, remove
 from daskfs.store import layout
-from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, hold_lease, in_use, lease_holder, owner, waiting
+from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, LockState, Owner, hold_lease, in_use, lease_state, waiting
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
 from daskfs.version import __version__
@@ -34,6 +39,8 @@ MAX_VALUE = 80
 """Maximum number of characters of a value in a message."""
 UNSET = "unset"
 """Shown as the value of a key that only the other job has."""
+ENDS = {"killed": "is gone", "unfinished": "has left it"}
+"""What happened to the process of a run or tile store, by a status that its lock tells."""
 
 
 @dataclass(frozen=True)
@@ -123,53 +130,68 @@ def _file_lock(root: Path, key: str, tell: Callable[[str], None], wait_seconds: 
         os.close(handle)
 
 
-def is_in_use(store: Store) -> bool:
-    """Return whether a process holds the lock of :func:`lock_directory`, without waiting or changing anything."""
-    path = store.path(layout.LOCK)
+def lock_state(store: Store) -> LockState:
+    """Return whether a process holds the lock of :func:`lock_directory`, without waiting or changing anything.
+
+    Some file systems keep locks to each host: one that names another host, and could be taken, may be held there.
+    """
+    path, holder, here = store.path(layout.LOCK), None, Owner().host
     if isinstance(path, ObjectPath):
-        return lease_holder(path) is not None
+        return lease_state(path)
     try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with path.open("rb") as file:
+            holder = Owner.parse(_holder(file.fileno()))
+            if not _is_locked(file.fileno(), fcntl.LOCK_SH):
+                return LockState(is_held=True, owner=holder)
+        is_ended, reason = holder is not None and holder.host == here, "only its own host may see its lock"
     except OSError as error:
-        return isinstance(error, BlockingIOError)
-    finally:
-        os.close(handle)
-    return False
+        is_ended = holder is not None and holder.host == here and not psutil.pid_exists(holder.process)
+        reason = f"{path} cannot be locked: {error.strerror}"
+    return LockState(False if is_ended else None, holder, reason)
 
 
 def _take(handle: int, root: Path, key: str, tell: Callable[[str], None], wait_seconds: float) -> str:
     """Lock a file and write its owner into it; return a warning if the file system has no locks, else ""."""
+    warning = ""
     try:
-        if not _is_locked(handle):
-            holder = os.pread(handle, 200, 0).decode("utf-8", "replace")
+        if not _is_owned(handle):
+            holder = _holder(handle)
             if wait_seconds:
                 tell(waiting(root, holder, wait_seconds))
             give_up, pause = time.monotonic() + wait_seconds, threading.Event()
-            while not _is_locked(handle):
+            while not _is_owned(handle):
                 if time.monotonic() >= give_up:
                     raise in_use(root, holder, key)
                 pause.wait(min(LOOK_SECONDS, wait_seconds / LOOKS))
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        return (
+        warning = (
             f"the file system of {root} has no locks ({error.strerror}): see to it that no second daskfs process "
             "runs in it meanwhile"
         )
-    with suppress(OSError):  # the owner is only used in messages
+    with suppress(OSError):  # the owner is only named, here and by :func:`lock_state`
         os.ftruncate(handle, 0)
-        os.pwrite(handle, owner().encode(), 0)
-    return ""
+        os.pwrite(handle, str(Owner()).encode(), 0)
+    return warning
 
 
-def _is_locked(handle: int) -> bool:
-    """Try to lock a file for this process; return whether it is."""
+def _holder(handle: int) -> str:
+    return os.pread(handle, 200, 0).decode("utf-8", "replace")
+
+
+def _is_owned(handle: int) -> bool:
+    """Try to lock a file for this process alone; return whether it is."""
+    while not _is_locked(handle, fcntl.LOCK_EX):
+        if not _is_locked(handle, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(handle, fcntl.LOCK_UN)  # no process owns it: :func:`lock_state` shares it for a moment
+    return True
+
+
+def _is_locked(handle: int, kind: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -178,7 +200,7 @@ def _is_locked(handle: int) -> bool:
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
     """Raise :class:`StoreError` for a file, and for a directory with content but no `marker`.
 
-    Lock files and unfinished writes of a killed driver do not count as content.
+    Lock files, files about failures and unfinished writes of a killed driver do not count as content.
     """
     root = store.path("")
     if not root.exists():
@@ -187,7 +209,7 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
         msg = f"{root} exists and is a file: choose another {key}."
         raise StoreError(msg)
     names = (path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name))
-    found = sorted(name for name in names if name not in layout.OWNERSHIP)
+    found = sorted(name for name in names if name not in (*layout.OWNERSHIP, layout.FAILURES_DIR))
     if found and marker not in found:
         msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
         raise StoreError(msg)
@@ -224,11 +246,61 @@ def read_manifest(store: Store) -> dict[str, Any]:
 def open_finished(path: str | StoragePath) -> tuple[Store, dict[str, Any]]:
     """Open a run and its ``run.json``; :class:`StoreError` if there is none, or it is not finished."""
     store = Store(as_path(path))
-    manifest = read_manifest(store)
-    if manifest["status"] != "done":
-        msg = f"the run in {store.url} is not finished: 'daskfs status {store.url}' shows how far it is."
+    manifest, state = read_state(store)
+    if state.status != "done":
+        msg = f"the run in {store.url} is not finished ({state}): 'daskfs status {store.url}' shows how far it is."
         raise StoreError(msg)
     return store, manifest
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Status of a run or tile store, and of its lock."""
+
+    store: Store
+    status: str
+    lock: LockState
+
+    def __str__(self) -> str:
+        last = "" if self.last_unit is None else f", last unit done at {self.last_unit}"
+        process = self.lock.owner or "its process is not named"
+        if self.status == "unknown":
+            return f"{self.status}: {process}{last}; {self.lock.reason}"
+        if self.status in ENDS:
+            return f"{self.status}: {process} {ENDS[self.status]}{last}; the same command goes on"
+        return f"{self.status}{last}"
+
+    @cached_property
+    def last_unit(self) -> str | None:
+        """Time when a unit of the run, or of the run of a batch, was last done; None if there is none."""
+        times = list[float]()
+        for store in (self.store, *(own for _, own in batch_runs(self.store))):
+            with suppress(FileNotFoundError):
+                times += filter(None, [last_unit(store.path(layout.EVENTS))])
+        return datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds") if times else None
+
+
+def read_state(store: Store) -> tuple[dict[str, Any], RunState]:
+    """Return ``run.json`` and the status of a run: "running" in it means "killed" or "unknown" if no lock is held."""
+    manifest, lock = read_manifest(store), lock_state(store)
+    if manifest["status"] == "running" and not lock.is_held:
+        manifest = read_manifest(store)  # the run may have ended in between
+    return manifest, _state(store, str(manifest["status"]), lock, "killed")
+
+
+def tiles_state(store: Store) -> RunState:
+    """Return the status of a tile store; none of its files says how its conversion ended."""
+    root = store.path("")
+    is_part = root.name == layout.TILES_DIR and is_there(root.parent / layout.RUN_JSON)
+    locked = Store(root.parent) if is_part else store  # a run has one lock
+    lock = lock_state(locked)  # before the look at files: the conversion may end in between
+    return _state(locked, "done" if is_there(root / layout.TILES_JSON) else "running", lock, "unfinished")
+
+
+def _state(store: Store, status: str, lock: LockState, ended: str) -> RunState:
+    if status == "running" and not lock.is_held:
+        status = "unknown" if lock.is_held is None else ended
+    return RunState(store, status, lock)
 
 
 def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:

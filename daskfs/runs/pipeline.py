@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +24,11 @@ from daskfs.graph.partitioned_search import check_room, expected_misses
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
+from daskfs.logs import set_log_level
 from daskfs.redaction import redact_credentials
 from daskfs.runs.batches import batch_jobs, batch_url, find_batches
 from daskfs.runs.graph_inputs import precomputed_path
+from daskfs.runs.journal import Journal
 from daskfs.runs.manifest import (
     Lock,
     clear,
@@ -53,13 +54,16 @@ from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.sources.collection import is_gone
 from daskfs.stages.cost import MIN_UNITS, Workers
+from daskfs.stages.failures import described, name_failure
 from daskfs.stages.limits import check_memory
 from daskfs.stages.machine import job_scratch
+from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_output_path, as_path, is_there, lies_in, remove
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles, planned_tiles
+from daskfs.store.lease import Owner
 from daskfs.store.log import Log
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
@@ -146,11 +150,12 @@ def _run(
     """Run or resume a job whose buckets can be reached; otherwise as :func:`run_job`."""
     store = Store(as_path(job.output.path))
     check_apart(job, store)
-    wait_seconds = job.settings.wait_seconds
-    locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message, wait_seconds)
-    with closing(progress), stoppable(), locking as lock:
+    wait_seconds, journal = job.settings.wait_seconds, Journal(progress)
+    set_log_level(job.settings.log_level or "")
+    locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", journal.message, wait_seconds)
+    with closing(journal), stoppable(), locking as lock:
         manifest, superseded = load_or_create_manifest(store, job, overwrite=overwrite)
-        run = _Run(store, job, manifest, progress, command, lock, superseded, adapt)
+        run = _Run(store, job, manifest, journal, command, lock, superseded, adapt)
         settings = settled_cluster(job)
         return rerun_on_damage(lambda: run.execute(settings, connect), store, lock, run.tell)
 
@@ -163,13 +168,13 @@ class _Run:
         store: Store,
         job: Job,
         manifest: dict[str, Any],
-        progress: Progress,
+        journal: Journal,
         command: str | None,
         lock: Lock,
         superseded: str,
         adapt: Callable[[Plan], Plan],
     ) -> None:
-        self.store, self.job, self.manifest, self.progress, self.command = store, job, manifest, progress, command
+        self.store, self.job, self.manifest, self.journal, self.command = store, job, manifest, journal, command
         self.lock, self.superseded, self.appended, self.adapt = lock, superseded, "", adapt
         self.started = time.time()
         self.recomputed: dict[str, int] = {}
@@ -177,12 +182,12 @@ class _Run:
         self.times: dict[str, Any] = {}
         self.log = Log(store.path(layout.EVENTS))
         if lock.warning:
-            progress.message(f"{lock.warning}.")
+            journal.message(f"{lock.warning}.", "warning")
             self._keep(lock.warning)
 
     def tell(self, message: str, damage: str) -> None:
         """Show a message about damage, and keep the warning `damage` for the manifest."""
-        self.progress.message(message)
+        self.journal.message(message, "damage")
         self.damages.append(damage)
         self._keep(damage)
 
@@ -195,7 +200,7 @@ class _Run:
             n_workers, named = len(workers) + len(silent), ", ".join(sorted(silent))
             warnings += [f"{len(silent)} of {n_workers} workers do not answer, and get no units until they do: {named}"]
         for warning in filter(None, warnings):
-            self.progress.message(f"{warning}.")
+            self.journal.message(f"{warning}.", "warning")
             self._keep(warning)
 
     def _keep(self, warning: str) -> None:
@@ -215,11 +220,6 @@ class _Run:
             )
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
-    def _note_slow(self, unit: Mapping[str, Any]) -> None:
-        """Add a unit that runs much longer than others to the manifest, for ``daskfs status``."""
-        self.manifest.setdefault("slow", []).append(unit)
-        self.store.write_json(layout.RUN_JSON, self.manifest)
-
     def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
         self.store.ledger.forget()
         with ExitStack() as stack:
@@ -231,16 +231,20 @@ class _Run:
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:
                 return done
+            self.journal.open(self.log, self.lock.check)
             if not settings.is_joined:
                 client = stack.enter_context(connect(settings))
             self.store.ledger.begin()
-            runner = Runner(
-                pool_of(settings, client, tell=self.progress.message, note_slow=self._note_slow),
-                self.progress,
-                self._report,
-                self.recomputed,
-                tell=self.tell,
+            self.journal.message(
+                "",
+                "run_started",
+                command=self.command,
+                epoch=self.store.ledger.epoch,
+                by=str(Owner()),
+                versions=dict(installed_versions()),
             )
+            pool = pool_of(settings, client, self.journal.message)
+            runner = Runner(pool, self.journal, self._report, self.recomputed, tell=self.tell)
             if tiles.stages:
                 fill_tiles(tiles, runner)
             batches = self._run_batches(tiles, client, workers) if tiles.has_batch else []
@@ -260,10 +264,13 @@ class _Run:
         """Record in the manifest the status and error of a run that did not finish."""
         try:
             yield
-        except (DaskfsError, OSError) as error:
+        except Exception as error:
             status = "stopped" if stop_message() or isinstance(error, RunStoppedError) else "failed"
-            notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-            self.manifest.update(status=status, error=redact_credentials(stop_message() or f"{error}{notes}"))
+            if status == "failed" and self.lock.is_there:
+                name_failure(self.store, error)
+            text = redact_credentials(stop_message() or described(error))
+            self.manifest.update(status=status, error=text)
+            self.journal.message("", status, error=text, file=getattr(error, "failure", ""))
             if self.lock.is_there:
                 with suppress(OSError, WriteError):  # a full or failed disk may have ended the run
                     self.log.flush()
@@ -283,7 +290,6 @@ class _Run:
         self._check_graph(early)
         if self.superseded or self.appended:
             self._take_over(keep_tiles=is_cut)
-        self.manifest.pop("slow", None)
         if self.manifest.pop("error", None) is not None:
             self.manifest["status"] = "running"
         self.manifest["tiles"] = tiles.to_json()
@@ -351,10 +357,10 @@ class _Run:
         if self.appended:  # the manifest of the run before describes its results
             of_tiles = {key: value for key, value in self.manifest.items() if key in ("computed_by", "damages")}
             self.manifest = new_manifest(self.job) | of_tiles
-            self.progress.message(f"{self.appended}. The results in {self.store.url} are made again from all rows.")
+            self.journal.message(f"{self.appended}. The results in {self.store.url} are made again from all rows.")
         else:
             what = "takes over the directory" + (" and its tiles" if keep_tiles else "")
-            self.progress.message(f"{self.superseded}. Nothing was scored in it: this run {what}.")
+            self.journal.message(f"{self.superseded}. Nothing was scored in it: this run {what}.", "take_over")
         self.superseded = self.appended = ""
 
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
@@ -385,7 +391,7 @@ class _Run:
             self.manifest["warnings"] = list(dict.fromkeys([*self.manifest["warnings"], *self.damages]))
             self._write_report()
             self.store.write_json(layout.RUN_JSON, self.manifest)
-        self.progress.message("nothing to do: every unit is recorded and its outputs are there")
+        self.journal.message("nothing to do: every unit is recorded and its outputs are there")
         return {**self.manifest, "recomputed": {}}
 
     def _batch_urls(self) -> list[str]:
@@ -404,7 +410,7 @@ class _Run:
 
         def ranked(name: str) -> dict[str, Any]:
             with error_context("batch", name):
-                own = OfSeveral(self.progress, f"batch {name}", display)
+                own = OfSeveral(self.journal.display, f"batch {name}", display)
                 found = _run(jobs[name], own, connect=lambda _: nullcontext(client))
             self.lock.check()
             return found
@@ -446,18 +452,14 @@ class _Run:
         return stored
 
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        self.progress.unit_done(stage, unit, facts)
         self._note_processor(str(facts.get("computed_by", "")))
-        event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
-        self.lock.check()
         self.store.ledger.check()
-        self.log.add(json.dumps(event))
+        self.journal.unit_done(stage, unit, facts)
 
     def _finish(self, plan: Plan, tiles: TilePlan, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         from daskfs.report.summary import run_facts
 
         self.lock.check()
-        self.log.flush()
         self.store.remove_unfinished()
         for name in layout.RESULTS:
             self.store.read_bytes(name)  # raises if a late writer has replaced the table
@@ -466,8 +468,9 @@ class _Run:
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
         facts["warnings"] += self.manifest.get("damages", ())
         self.manifest.update(facts, status="done", seconds=seconds, command=self.command)
-        self.manifest.pop("slow", None)
         self._write_report()
+        self.journal.message("", "done", seconds=seconds)
+        self.log.flush()
         self.store.write_json(layout.RUN_JSON, self.manifest)
         return {**self.manifest, "recomputed": self.recomputed}
 
@@ -636,19 +639,19 @@ def write_tiles(
     warnings: list[str] | None = None,
 ) -> dict[str, int]:
     """Write the tiles that `planned` returns for some workers; otherwise as :func:`convert`."""
-    progress = progress or Silent()
+    journal = Journal(progress or Silent())
     store = Store(as_output_path(target))
     if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
         msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
         raise StoreError(msg)
 
     def tell(message: str, damage: str) -> None:
-        progress.message(message)
+        journal.message(message, "damage")
         if warnings is not None:
             warnings.append(damage)
 
-    locking = lock_directory(store, layout.PLAN_JSON, "tile store", "target", progress.message)
-    with closing(progress), stoppable(), locking as lock:
+    locking = lock_directory(store, layout.PLAN_JSON, "tile store", "target", journal.message)
+    with closing(journal), stoppable(), locking as lock:
         if lock.warning:
             tell(f"{lock.warning}.", lock.warning)
         workers = granted_workers(settings, None)
@@ -673,10 +676,14 @@ def write_tiles(
         with connect(settings) as client:
 
             def report(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-                progress.unit_done(stage, unit, facts)
+                journal.unit_done(stage, unit, facts)
                 lock.check()
 
-            runner = Runner(pool_of(settings, client, tell=progress.message), progress, report, tell=tell)
-            rerun_on_damage(lambda: fill_tiles(tiles, runner), store, lock, tell)
+            runner = Runner(pool_of(settings, client, journal.message), journal, report, tell=tell)
+            try:
+                rerun_on_damage(lambda: fill_tiles(tiles, runner), store, lock, tell)
+            except DaskfsError as error:
+                name_failure(store, error)
+                raise
         store.remove_unfinished()
     return runner.recomputed

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.kernels.statistics.column_hash import describe_equal
 from daskfs.runs.batches import batch_jobs, find_batches
-from daskfs.runs.manifest import batch_runs, file_checksum, open_finished, read_manifest, refuse_foreign
+from daskfs.runs.journal import read_activity
+from daskfs.runs.manifest import batch_runs, file_checksum, open_finished, read_manifest, read_state, refuse_foreign
 from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
@@ -32,7 +32,7 @@ from daskfs.stages.cost import Workers
 from daskfs.stages.kind import kind_of
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, most_written
-from daskfs.storage import StoragePath, as_path
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, label_counts_of, open_tiles
 from daskfs.store.store import Store
@@ -255,43 +255,37 @@ def run_status(url: str) -> dict[str, Any]:
     -------
     dict
         ``status`` is "running", "done", "stopped" or "failed"; the last two come with the ``error`` that ended the run.
-        A killed run remains "running". ``last_unit`` is the time when a unit last finished. ``stages`` holds units
-        done, seconds, and the seconds left of stages that have begun; in an unfinished loop, units are those of the
-        current round, and the seconds left are None. ``slow`` lists units that run much longer than others: stage,
-        unit, worker and start. ``batches`` holds the status of each batch by name.
+        "killed" means that the process of the run is gone, "unknown" that this host does not see whether it is.
+        ``owner`` is the ``process`` and ``host`` that the lock names, None if it names none; ``state`` is the status in
+        words. ``last_unit`` is the time when a unit last finished. ``stages`` holds units done, seconds, and the
+        seconds left of stages that have begun; in an unfinished loop, units are those of the current round, and the
+        seconds left are None. ``slowest`` is the unit that took longest. ``workers`` says by address which units a
+        worker has, ``slow`` which of these run much longer than others, with their start; ``retries`` and ``failures``
+        list what failed so far, with its file. ``batches`` holds the status of each batch by name.
     """
     store = Store(as_path(url))
-    manifest = read_manifest(store)
+    manifest, state = read_state(store)
     rows: list[dict[str, Any]] = []
-    contexts: dict[str, Context] = {}
-    if manifest.get("tiles"):
-        tiles = TilePlan.from_json(manifest["tiles"])
-        contexts.update(dict.fromkeys([stage.name for stage in tiles.stages], Context(Store(as_path(tiles.url)))))
-        rows += [_status_row(contexts[stage.name], stage, tiles.stages) for stage in tiles.stages]
-    raw = store.read_json(layout.PLAN_JSON)
-    if raw is not None:
-        stages = Plan.from_json(raw, store.url).stages
-        contexts.update(dict.fromkeys([stage.name for stage in stages], Context(store)))
-        rows += [_status_row(contexts[stage.name], stage, stages) for stage in stages]
-    batches = {name: run_status(own.url) for name, own in batch_runs(store)}
-    last = [_last_change(store.path(layout.EVENTS)), *(found["last_unit"] for found in batches.values())]
+    recorded: dict[str, Set[int]] = {}
+    for own, stages in stored_stages(store):
+        rows += [_status_row(Context(own), stage, stages) for stage in stages]
+        recorded |= {stage.name: own.ledger.recorded(stage.name) for stage in stages}
+    slowest = [(*found, row["stage"]) for row in rows if (found := row.pop("slowest")) is not None]
+    activity = read_activity(store.path(layout.EVENTS), recorded)
+    if state.status not in ("running", "unknown"):
+        activity |= {"workers": {}, "slow": []}
     return {
         "run": store.url,
-        "status": manifest["status"],
+        "status": state.status,
+        "state": str(state),
+        "owner": None if state.lock.owner is None else dataclasses.asdict(state.lock.owner),
         "error": manifest.get("error"),
-        "last_unit": max(filter(None, last), default=None),
+        "last_unit": state.last_unit,
+        "slowest": None if not slowest else dict(zip(("seconds", "unit", "stage"), max(slowest), strict=True)),
         "stages": rows,
-        "slow": _slow_units(manifest.get("slow", ()), contexts),
-        "batches": batches,
+        **activity,
+        "batches": {name: run_status(own.url) for name, own in batch_runs(store)},
     }
-
-
-def _last_change(path: StoragePath) -> str | None:
-    try:
-        seconds = path.stat().st_mtime
-    except FileNotFoundError:
-        return None
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
@@ -302,21 +296,24 @@ def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict
     if stage.loop and not is_finished:
         units = range(number * stage.n_units, (number + 1) * stage.n_units)
     done = stage.n_units if stage.loop and is_finished else sum(unit in units for unit in recorded)
-    seconds = [
-        float(record.get("seconds", 0.0)) for record in ledger.records(stage.name, recorded) if record is not None
-    ]
-    left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
+    records = zip(recorded, ledger.records(stage.name, recorded), strict=True)
+    seconds = {unit: float(record.get("seconds", 0.0)) for unit, record in records if record is not None}
+    left = sum(seconds.values()) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {
         "stage": stage.name,
         "units": stage.n_units,
         "done": done,
         **({"rounds": number} if stage.loop else {}),
-        "seconds": round(sum(seconds), 3),
+        "seconds": round(sum(seconds.values()), 3),
+        "slowest": max(((s, unit) for unit, s in seconds.items()), default=None),
         "seconds_left": left,
     }
 
 
-def _slow_units(rows: Sequence[Mapping[str, Any]], contexts: Mapping[str, Context]) -> list[Mapping[str, Any]]:
-    """Return the slow units of known stages that are not recorded yet."""
-    known = [row for row in rows if row["stage"] in contexts]
-    return [row for row in known if row["unit"] not in contexts[row["stage"]].store.ledger.recorded(row["stage"])]
+def stored_stages(store: Store) -> Iterator[tuple[Store, tuple[Stage, ...]]]:
+    """Yield the stores of a run with their stages: its tiles, if it makes any, and itself; or only a tile store."""
+    if (manifest := store.read_json(layout.RUN_JSON)) is not None and manifest.get("tiles"):
+        tiles = TilePlan.from_json(manifest["tiles"])
+        yield Store(as_path(tiles.url)), tiles.stages
+    if (raw := store.read_json(layout.PLAN_JSON)) is not None:
+        yield store, Plan.from_json(raw, store.url).stages

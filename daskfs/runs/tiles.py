@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import JobError
+from daskfs.errors import JobError, StoreError
 from daskfs.job.blocks import DataBlock
+from daskfs.runs.manifest import tiles_state
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
@@ -61,14 +62,20 @@ def _absolute(reference: str | None) -> str | None:
 
 
 def is_tile_store(spec: SourceSpec) -> bool:
-    """Return whether a source is a tile store; :class:`InputError` if its path cannot be read."""
+    """Return whether a source is a tile store; :class:`DaskfsError` if it is not finished, or cannot be read."""
     if is_generated(spec.source):
         return False
     path = as_path(spec.source)
     try:
-        return (path / layout.TILES_JSON).is_file()
+        if (path / layout.TILES_JSON).is_file():
+            return True
+        is_begun = (path / layout.EPOCH).is_file() and not (path / layout.RUN_JSON).is_file()
     except OSError as error:
         raise unreadable(path, error) from error
+    if is_begun:
+        msg = f"the tile store {path} is not finished ({tiles_state(Store(path))}): finish it first."
+        raise StoreError(msg)
+    return False
 
 
 def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: Mapping[str, Any] | None = None) -> TilePlan:

@@ -9,6 +9,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import row_norms
 from daskfs.kernels.statistics.moments import tree_moments
-from daskfs.runs.manifest import batch_runs, is_in_use, lock_directory, matches_manifest, read_manifest
+from daskfs.runs.manifest import batch_runs, lock_directory, matches_manifest, read_manifest, read_state, tiles_state
 from daskfs.sources.state import changed_file
 from daskfs.stages.machine import machine_cores
 from daskfs.stages.stage import Plan, Stage
@@ -97,8 +98,8 @@ def verify_run(
         ``problems``, a list of path, problem, stage and unit; ``left_over``, files below the store's folders that no
         record names, which are never deleted, and ``n_left_over``, their number; ``notes``, remarks such as parts that
         could not be checked; ``checked``, numbers of records, chunks, objects, arrays and bytes; ``not_done``, the
-        number of pending units of an unfinished run; ``removed``, the number of deleted files; ``status``; and ``run``,
-        the path.
+        number of pending units of an unfinished run; ``removed``, the number of deleted files; ``status``, that of
+        ``daskfs status``, or of a tile store "done", "running", "unfinished" or "unknown"; and ``run``, the path.
 
     Raises
     ------
@@ -128,14 +129,18 @@ def verify_run(
         msg = f"{store.url} is neither a daskfs run nor a tile store: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
     check = _Check(threads or max(machine_cores(), at_once(store.root)), progress or Silent())
-    check_all = check.run if is_run else check.tile_store
-    if not remove:
-        if is_in_use(store):
+    check_all, status = check.run if is_run else check.tile_store, "unknown"
+    with suppress(StoreError):  # the check reports it; later, the lock may be that of this process
+        state = read_state(store)[1] if is_run else tiles_state(store)
+        status = state.status
+        if state.lock.is_held and not remove:
             check.notes.append(f"a process is running in {store.url}: what it writes meanwhile may be told wrongly")
-        return check.result(store, check_all(store), 0)
-    with lock_directory(store, marker, "daskfs run" if is_run else "tile store", "directory", check.progress.message):
-        status = check_all(store)
-        return check.result(store, status, _removed(store, check.problems))
+        elif status not in ("done", "running"):
+            check.notes.append(f"{store.url} is not finished: {state}")
+    what = "daskfs run" if is_run else "tile store"
+    with lock_directory(store, marker, what, "directory", check.progress.message) if remove else nullcontext():
+        check_all(store)
+        return check.result(store, status, _removed(store, check.problems) if remove else 0)
 
 
 def _removed(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
@@ -183,16 +188,16 @@ class _Check:
         self.problems.append(_problem(path, text))
 
     # ------------------------------------------------------------------ runs and tile stores
-    def run(self, store: Store) -> str:
-        """Check a run, those of its batches and the tiles that it reads; return its status."""
+    def run(self, store: Store) -> None:
+        """Check a run, those of its batches and the tiles that it reads."""
         try:
             manifest = read_manifest(store)
         except StoreError as error:
             self._fail(store.path(layout.RUN_JSON), str(error))
-            return "unknown"
+            return
         is_finished = manifest["status"] == "done"
         if not manifest.get("tiles"):
-            return str(manifest["status"])
+            return
         tiles = TilePlan.from_json(manifest["tiles"])
         if tiles.stages:
             if problem := _source_problem(tiles.stages[0]):
@@ -213,17 +218,15 @@ class _Check:
             if batch["methods"] and batch["name"] not in stores:
                 path = store.path(layout.BATCH_RUN.format(batch["number"]))
                 self._fail(path, f"the run of batch {batch['name']} is missing")
-        return str(manifest["status"])
 
-    def tile_store(self, store: Store) -> str:
-        """Check a tile store; return "done" or "running"."""
+    def tile_store(self, store: Store) -> None:
+        """Check a tile store."""
         is_finished = is_there(store.path(layout.TILES_JSON))
         plan = self._plan(store, is_finished=is_finished)
         if plan is not None and plan.stages:
             if problem := _source_problem(plan.stages[0]):
                 self.notes.append(f"{problem['path']}: {problem['problem']}")
             self._stages(store, plan.stages, is_finished=is_finished)
-        return "done" if is_finished else "running"
 
     def _tiles_elsewhere(self, tiles: TilePlan) -> None:
         store = Store(as_path(tiles.url))
@@ -348,10 +351,11 @@ class _Check:
         expected = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
         expected |= {f"{name}/{METADATA}" for name in arrays}
         expected |= {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
-        apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # separate stores
         is_run = is_there(root / layout.RUN_JSON)
+        stores = (layout.TILES_DIR, layout.BATCHES_DIR) if is_run else ()  # which are checked apart
         tops = layout.RUN_NAMES if is_run else sorted(path.name for path in root.iterdir())
-        for path in (path for top in tops if not (is_run and top in apart) for path in files_below(root / top)):
+        tops = [top for top in tops if top not in (*stores, layout.FAILURES_DIR)]
+        for path in (path for top in tops for path in files_below(root / top)):
             name = name_below(path, root)
             if name in expected or layout.is_seal(name) or _contains(known, name_hash(name)):
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -190,9 +190,6 @@ class ParquetTable:
         for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS):
             yield columns[0]
 
-    def _open(self) -> AbstractContextManager[Any]:
-        return _opened(self.path, self._layout()[0])
-
     def _layout(self) -> Any:
         return _footer(self.path, status=self._status)
 
@@ -202,7 +199,7 @@ class ParquetTable:
 
         wanted = {self.columns[column] for column in columns}
         try:
-            with self._open() as file:
+            with _opened(self.path, self._layout()[0]) as file:
                 for group in range(len(self._offsets) - 1):
                     first, group_stop = int(self._offsets[group]), int(self._offsets[group + 1])
                     if group_stop <= start or first >= stop:

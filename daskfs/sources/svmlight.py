@@ -151,8 +151,8 @@ class SvmlightSource(LabeledSource):
         """Yield targets or groups, float64, NaN where missing."""
         read = self._target_of if name == TARGET else self._group_of
         for first, last, data in self._layout.ranges.overlapping(0, self.info.n_samples):
-            rows = enumerate(_rows_of(data.tobytes()), first)
-            yield np.fromiter((read(words, row) for row, words in rows), np.float64, last - first)
+            rows = filter(None, map(_words, data.tobytes().split(b"\n")))
+            yield np.fromiter((read(words, row) for row, words in enumerate(rows, first)), np.float64, last - first)
 
     def _target_of(self, words: list[bytes], row: int) -> float:
         try:
@@ -206,12 +206,8 @@ class SvmlightSource(LabeledSource):
         return sp.csr_matrix(X)
 
 
-def _rows_of(data: bytes) -> Iterator[list[bytes]]:
-    """Yield the first words of each row."""
-    return (words for line in data.split(b"\n") if (words := _words(line)))
-
-
 def _words(line: bytes) -> list[bytes]:
+    """Return the first words of a line; none of a comment."""
     return line.partition(b"#")[0].split(None, 2)
 
 

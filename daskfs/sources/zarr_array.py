@@ -243,8 +243,13 @@ class ZarrFolder:
         return self._opened[name]
 
     def attributes(self, name: str) -> Mapping[str, Any]:
-        """Return the attributes of an array or a group."""
-        return attributes_of(self._below(name))
+        """Return the attributes of an array or a group, empty if there are none."""
+        path = self._below(name)
+        metadata = read_metadata(path)
+        if metadata is None:
+            return {}
+        found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
+        return found if isinstance(found, dict) else {}
 
     def _below(self, name: str) -> StoragePath:
         return self.path / name if name else self.path
@@ -289,15 +294,6 @@ class ZarrFolder:
 def _n_sampled(place: int) -> int:
     """Return the number of sampled chunks of an array: the first holds X, or the values of a sparse X."""
     return SAMPLED_OTHER_CHUNKS if place else SAMPLED_CHUNKS
-
-
-def attributes_of(path: StoragePath) -> dict[str, Any]:
-    """Return the attributes of the Zarr array or group at `path`, empty if there are none."""
-    metadata = read_metadata(path)
-    if metadata is None:
-        return {}
-    found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
-    return found if isinstance(found, dict) else {}
 
 
 def _array_metadata(path: StoragePath) -> Metadata | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -12,8 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from daskfs.errors import DaskfsError, PassingError, StoreError, UnitError
+from daskfs.logs import set_log_level
+from daskfs.redaction import redact_credentials
 from daskfs.sources.collection import Layout, given_blocks
 from daskfs.stages.cost import MiB
+from daskfs.stages.failures import HANDLED, write_unit_failure
 from daskfs.stages.kind import kind_of
 from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
 from daskfs.stages.processors import computed_by
@@ -25,18 +29,9 @@ from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction
 from daskfs.store.store import Store, stored_chunks
 
+logger = logging.getLogger(__name__)
 LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
 """File errors that a retry does not fix."""
-PROGRAM_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-)
-"""Errors of the code that a unit or a user's task runs."""
 MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended")
 """Keys of a unit's record that describe the call, not the result."""
 
@@ -118,6 +113,7 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     blocks: Sequence[Sequence[Any]] = (),
     *,
     is_joined: bool = False,
+    log_level: str = "",
 ) -> None:
     """Run one unit of a stored plan, unless it is recorded.
 
@@ -145,6 +141,8 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
         number.
     is_joined
         Whether the worker belongs to an existing cluster, which sets its memory limit.
+    log_level
+        Level of the log of daskfs in this process, on stderr; empty to leave it.
 
     Raises
     ------
@@ -155,6 +153,7 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     DaskfsError
         As :func:`run_unit` does.
     """
+    set_log_level(log_level)
     check_versions(versions)
     apply_access(reached)
     context = _enter(_context_of(url, identity, epoch, reached))
@@ -164,6 +163,7 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
         check_room(stage)
     if context.store.ledger.written(stage.name, unit, stage.fingerprint) is not None:
         return
+    logger.debug("unit %d of stage %s begins", unit, stage_name)
     try:
         with given_blocks(layout, blocks):
             run_unit(context, stage, unit, inputs)
@@ -187,22 +187,33 @@ def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = Non
     PassingError
         For a failed read or write that a retry may fix.
     UnitError
-        For any other error, naming stage and unit.
+        For any other error, naming stage and unit. The attribute ``failure`` of all names the file that is written
+        about the outermost unit.
     """
     context.enter(inputs)
+    is_nested = is_within_unit()
     try:
         return _attempt(context, stage, unit, kind_of(stage.kind).run, inputs)
-    except DaskfsError as error:
+    except Exception as error:
+        failure = _failure_of(stage, unit, error)
+        if not is_nested and not isinstance(error, HANDLED):
+            failure.failure = write_unit_failure(context.store, stage, unit, inputs, error)
+            logger.info("%s", failure)
+        if failure is error:
+            raise
+        raise failure from error
+
+
+def _failure_of(stage: Stage, unit: int, error: Exception) -> DaskfsError:
+    """Return the error that ends a unit: one of daskfs itself, with a note, else one that names the unit."""
+    if isinstance(error, DaskfsError):
         error.add_note(f"(in unit {unit} of stage {stage.name})")
-        raise
-    except OSError as error:
-        kind = UnitError if isinstance(error, LASTING) else PassingError
-        raise kind(failure_message(stage, unit, error)) from error
-    except MemoryError as error:
-        msg = f"{failure_message(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
-        raise UnitError(msg) from error
-    except PROGRAM_ERRORS as error:
-        raise UnitError(failure_message(stage, unit, error)) from error
+        return error
+    message = failure_message(stage, unit, error)
+    if isinstance(error, OSError) and not isinstance(error, LASTING):
+        return PassingError(message)
+    memory = f" It was planned at {stage.peak_bytes // MiB} MiB." if isinstance(error, MemoryError) else ""
+    return UnitError(message + memory)
 
 
 def is_within_unit() -> bool:
@@ -212,7 +223,9 @@ def is_within_unit() -> bool:
 
 def failure_message(stage: Stage, unit: int, error: BaseException) -> str:
     """Return the error message for a failed unit."""
-    return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+    return redact_credentials(
+        f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+    )  # Dask logs it
 
 
 def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None) -> dict[str, Any]:

@@ -24,10 +24,12 @@ SEALS = "records/{}.seals.json"  # seals of an epoch, in order
 STUDY_JSON = "study.json"
 COMPARISON_HTML = "comparison.html"
 EVENTS = "events.jsonl"
+FAILURE = "failures/{}.txt"  # where and why a unit, or what is outside of units, failed
 LOCK = ".lock"
 EPOCH = ".epoch"
 OWNERSHIP = (LOCK, EPOCH)
 """Files that say which process owns a directory; they stay when a run starts over."""
+FAILURES_DIR = FAILURE.partition("/")[0]
 RANKING_CSV = "ranking.csv"
 RANKING_PARQUET = "ranking.parquet"
 SELECTED_CSV = "selected_features.csv"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask
@@ -35,9 +37,30 @@ LOOK_SECONDS = 1.0
 """Maximum seconds between two polls."""
 
 
-def owner() -> str:
-    """Return the name of this process in a lock."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
+@dataclass(frozen=True)
+class Owner:
+    """Process that holds a lock, or held it; by default this one."""
+
+    process: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}"
+
+    @classmethod
+    def parse(cls, text: object) -> Owner | None:
+        """Return the owner that a lock names, None if it names none."""
+        match = re.fullmatch(r"process (\d{1,9}) on (\S+)", str(text))
+        return None if match is None else cls(int(match[1]), match[2])
+
+
+@dataclass(frozen=True)
+class LockState:
+    """Whether a process holds a lock, None if that is not known, for a `reason`; and the owner that the lock names."""
+
+    is_held: bool | None
+    owner: Owner | None = None
+    reason: str = ""
 
 
 def in_use(root: object, holder: object, key: str) -> InUseError:
@@ -129,7 +152,7 @@ class Lease:
     def _is_written(self, tag: Tag) -> bool:
         """Write the lock if it still has a tag; return whether it was written."""
         self._n_written += 1  # identical bytes would have the same tag
-        found = {"owner": owner(), "token": self._token, "seconds": self.seconds, "written": self._n_written}
+        found = {"owner": str(Owner()), "token": self._token, "seconds": self.seconds, "written": self._n_written}
         begun = time.time()
         try:
             self._tag = self._path.put_if(json.dumps(found).encode(), tag)
@@ -199,12 +222,15 @@ def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None], wait_sec
         lease.give_back()
 
 
-def lease_holder(path: ObjectPath) -> str | None:
-    """Return the owner of a lock, None if it is missing, damaged or, by its modification time, expired."""
+def lease_state(path: ObjectPath) -> LockState:
+    """Return whether a process holds a lock, which expires by its modification time.
+
+    That of a missing lock is not known: it was released, or the store cannot write on a condition.
+    """
     try:
         data, _ = path.read_tagged()
         age = time.time() - path.stat().st_mtime
         found = json.loads(data)
-        return str(found["owner"]) if age < float(found["seconds"]) * (1 + MARGIN) else None
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
+        return LockState(age < float(found["seconds"]) * (1 + MARGIN), Owner.parse(found["owner"]))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return LockState(None, reason=f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is damaged'}")

@@ -103,6 +103,10 @@ class Store:
         assert self.root is not None
         return self.root / name
 
+    def target(self, name: str) -> StoragePath:
+        """Return the path at which a name is written."""
+        return self.path(name)
+
     # ------------------------------------------------------------------ arrays
     def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
         """Ensure that an array of this shape, dtype and :func:`stored_chunks` exists, replacing one that differs.
@@ -113,7 +117,7 @@ class Store:
             self._memory[name] = np.zeros(shape, dtype)
             return
         self.ledger.check()
-        path, metadata = self.path(name), self.path(name) / METADATA
+        path, metadata = self.target(name), self.target(name) / METADATA
         chunks = stored_chunks(shape, dtype, chunks)
         document = zarr_document(shape, np.dtype(dtype), chunks)
         found = self._document(metadata)
@@ -208,7 +212,7 @@ class Store:
             self._objects[name] = bytes(data)
             return
         self.ledger.check()
-        path = self.path(name)
+        path = self.target(name)
         with explain_write_errors(path):
             put(path, data)
         self._note_object(name, data)
@@ -228,7 +232,7 @@ class Store:
             yield checksum.to_bytes(CHECKSUM_BYTES, "little")
 
         self.ledger.check()
-        path = self.path(name)
+        path = self.target(name)
         with explain_write_errors(path):
             put_blocks(path, followed(), synced=False)
         written: Outputs | None = getattr(self._written, "outputs", None)
@@ -333,7 +337,7 @@ class Store:
             for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
                 del names[known]
         if self.root is not None:
-            remove(self.path(name))
+            remove(self.target(name))
 
     def remove_unfinished(self) -> None:
         """Delete temporary files and folders of killed processes. An object store has none: its writes are atomic."""

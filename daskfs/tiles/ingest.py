@@ -164,15 +164,8 @@ def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
     band = shape.band(index)
     moments = tree_moments(block)
     nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
-    rows = [
-        np.full(shape.n_features, moments.count),
-        moments.mean,
-        moments.m2,
-        moments.minimum,
-        moments.maximum,
-        nonzero,
-        moments.rest,
-    ]
+    counts = np.full(shape.n_features, moments.count)
+    rows = [counts, moments.mean, moments.m2, moments.minimum, moments.maximum, nonzero, moments.rest]
     store.open(layout.PARTIALS)[index : index + 1] = np.stack(rows).astype(np.float64)[None]
     store.open(layout.HASHES)[index : index + 1] = column_hashes(block, band.start)[None]
     store.open(layout.ROW_NORMS)[band] = row_norms(block)

@@ -61,24 +61,18 @@ def block_rows(shape: Shape) -> int:
 def reading_cost(shape: Shape, part_rows: int, height: int | None = None) -> Cost:
     """List the rows that a pass holds while it reads units of `part_rows` rows.
 
-    `height` is the number of rows that are multiplied together, by default :func:`block_rows`.
+    `height` is the number of rows that are multiplied together, by default :func:`block_rows`. CSR is planned with the
+    mean number of values per row.
     """
     together, rows = min(part_rows, 2 * shape.tile_rows), height or block_rows(shape)
-    return _sparse_cost(shape, together, rows) if shape.is_sparse else _dense_cost(shape, together, rows)
-
-
-def _dense_cost(shape: Shape, together: int, rows: int) -> Cost:
-    d = shape.n_features
-    return (
-        Array("rows of a part, or of two bands", (together, d), shape.dtype),
-        Objects("a tile as stored, decoded, and its rows that count", 3, tile_bytes(shape)),
-        Array("a block that lies in two bands, in parts and whole", (2, rows, d), shape.dtype),
-        Array("a block scaled, and centered", (2, rows, d)),
-    )
-
-
-def _sparse_cost(shape: Shape, together: int, rows: int) -> Cost:
-    """List the same for CSR, planned with the mean number of values per row."""
+    if not shape.is_sparse:
+        d = shape.n_features
+        return (
+            Array("rows of a part, or of two bands", (together, d), shape.dtype),
+            Objects("a tile as stored, decoded, and its rows that count", 3, tile_bytes(shape)),
+            Array("a block that lies in two bands, in parts and whole", (2, rows, d), shape.dtype),
+            Array("a block scaled, and centered", (2, rows, d)),
+        )
     per_row = -(-(shape.nnz or 0) // shape.n_samples)
     return (
         Objects("a band as stored and decoded", 2, band_bytes(shape)),

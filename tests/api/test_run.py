@@ -195,7 +195,7 @@ def test_runs_that_are_opened_again(result: daskfs.RunResult, tmp_path: Path) ->
     job = daskfs.make_job(job_of(tmp_path))
     with pytest.raises(daskfs.errors.RunStoppedError):
         daskfs.run_job(job, Stop("score", 0))
-    with pytest.raises(StoreError, match=r"is not finished: 'daskfs status .* shows how far"):
+    with pytest.raises(StoreError, match=r"is not finished \(stopped, .*\): 'daskfs status .* shows how far"):
         daskfs.open_run(tmp_path / "run")
 
 

@@ -28,6 +28,7 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from tests.benchmarks.main_job import show
+from tests.events import read_events
 
 REAL = ("colon", "segment", "tecator", "PCMAC")
 MADE: dict[str, dict[str, Any]] = {
@@ -61,7 +62,7 @@ class Run:
 
     def events(self) -> list[dict[str, Any]]:
         """Return what was told of each unit."""
-        return [json.loads(line) for line in (self.folder / layout.EVENTS).read_text().splitlines()]
+        return read_events(self.folder)
 
     def design(self) -> tuple[Context, dict[str, Any]]:
         """Return the store of the run, and the parameters of its evaluation."""

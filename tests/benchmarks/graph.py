@@ -34,6 +34,7 @@ from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.kernels.statistics.moments import row_blocks
 from tests.benchmarks.main_job import MiB, show
+from tests.events import read_events
 from tests.execution.runs import command, write_job
 
 CHECKED_ROWS = 1000
@@ -390,8 +391,7 @@ def run(folder: Path, **job: Any) -> tuple[dict[str, Any], list[dict[str, Any]],
         raise RuntimeError(done.stderr)
     seconds = time.perf_counter() - started
     result = json.loads(done.stdout)
-    events = [json.loads(line) for line in (Path(result["ranking"]).parent / "events.jsonl").read_text().splitlines()]
-    return result, events, seconds
+    return result, read_events(Path(result["ranking"]).parent), seconds
 
 
 def stage_rows(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ from daskfs.store.context import Context, open_tiles
 from daskfs.tiles.row_partitions import block_rows
 from daskfs.tiles.shapes import plan_shape
 from tests.benchmarks.main_job import MiB, show
+from tests.events import read_events
 from tests.execution.runs import write_job
 
 N_CLASSES = 5
@@ -146,7 +147,7 @@ def seconds_of_pass(client: Client, url: str) -> float:
 
 def events_of(run: Path) -> list[dict[str, Any]]:
     """Return what the events of a run say, in order."""
-    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return read_events(run)
 
 
 def rounds_of(run: Path) -> list[float]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.scale import show
+from tests.events import read_events
 from tests.execution.runs import command, write_job
 
 LEAST_SECONDS = 1.0
@@ -72,7 +73,7 @@ def stage_seconds(job: dict[str, Any], n_workers: int, n_threads: int) -> dict[s
         if done.returncode:
             raise RuntimeError(done.stderr)
         result = json.loads(done.stdout)
-        events = [json.loads(line) for line in (Path(folder) / "run" / "events.jsonl").read_text().splitlines()]
+        events = read_events(Path(folder) / "run")
     begins: dict[str, float] = {}
     ends: dict[str, float] = {}
     for event in events:

@@ -949,7 +949,11 @@ def test_convert_refuses(tmp_path: Path) -> None:
     )
     np.save(tmp_path / "N.npy", spoilt(2, 1, np.nan))
     refused(daskfs("convert", tmp_path / "N.npy", tmp_path / "n", *options), INPUT, "column 1", "row 2")
-    refused(daskfs("inspect", tmp_path / "n"), INPUT, "n is a directory without")
+    refused(
+        daskfs("inspect", tmp_path / "n"),
+        INPUT,
+        f"the tile store {tmp_path / 'n'} is not finished (unfinished: process ",
+    )
 
 
 def test_convert_into_a_run(finished: tuple[Path, bytes]) -> None:

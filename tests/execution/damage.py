@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from daskfs import open_run
+from daskfs.errors import StoreError
 from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
-from tests.cli.command import daskfs
+from tests.cli.command import daskfs, refused
 from tests.execution.runs import records, write_job
 
 N_SAMPLES, N_FEATURES = 4500, 96
@@ -61,6 +64,30 @@ def verified(folder: Path | str, *arguments: object) -> dict[str, Any]:
     result: dict[str, Any] = outcome.json
     assert (outcome.code, bool(outcome.err)) == ((3, True) if result["problems"] else (0, False)), outcome.err
     return result
+
+
+def status_of(run: Path | str) -> dict[str, Any]:
+    """Return what ``daskfs status --json`` prints, after comparing it with what all others say of an unfinished run."""
+    outcome, shown = daskfs("status", run, "--json"), daskfs("status", run)
+    status: dict[str, Any] = outcome.json
+    assert (outcome.code, shown.code, outcome.err, shown.err) == (0, 0, "", "")
+    assert shown.out.splitlines()[0] == f"{run}: {status['state']}"
+    assert status["state"].startswith(status["status"])
+    for name, batch in status["batches"].items():
+        (line,) = [line for line in shown.out.splitlines() if line.startswith(f"batch {name}")]
+        assert line.endswith(f", {batch['status']}")
+    words = f"the run in {run} is not finished ({status['state']}): 'daskfs status {run}' shows how far it is"
+    refused(daskfs("report", run), 3, words)
+    refused(daskfs("export", run, f"{run}.npz"), 3, words)
+    with pytest.raises(StoreError) as caught:
+        open_run(run)
+    assert words in str(caught.value)
+    checked = verified(run)
+    assert checked["status"] == status["status"]
+    is_told = any(f"is not finished: {status['state']}" in note for note in checked["notes"])
+    is_running = any("a process is running" in note for note in checked["notes"])
+    assert (is_told, is_running) == (status["status"] != "running", status["status"] == "running")
+    return status
 
 
 def kind_of(name: str) -> str:

@@ -38,6 +38,15 @@ MADE_UP = StageKind("made-up", "daskfs.criteria.slab", call, tuple)
 """A kind that lies in a folder of stages as long as its units run."""
 
 
+class Lines(list[str]):
+    """Lines that a pool tells."""
+
+    def __call__(self, text: str, event: str = "message", **facts: Any) -> None:
+        """Keep a line."""
+        del event, facts
+        self += [text] if text else []
+
+
 def halted(gate: threading.Event) -> None:
     """Halt a unit until a gate opens."""
     assert gate.wait(SECONDS), "nothing has let the unit go on"

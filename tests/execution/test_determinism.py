@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +26,7 @@ from daskfs.plan import chain
 from daskfs.runs import tiles as planned_tiles
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import plan_shape
+from tests.events import read_events
 from tests.execution.runs import local_client, write_job
 
 pytestmark = pytest.mark.cluster
@@ -278,8 +278,7 @@ def test_tiles_slabs_threads_and_orders(
 
 def processes(run: Path) -> set[int]:
     """Return which processes ran units, but this one."""
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    return {event["process"] for event in events} - {os.getpid()}
+    return {event["process"] for event in read_events(run)} - {os.getpid()}
 
 
 @pytest.mark.long

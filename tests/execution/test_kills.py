@@ -30,6 +30,7 @@ from daskfs.stages.kind import all_kinds, name_of
 from daskfs.store import layout
 from daskfs.store.records import Record
 from daskfs.store.store import Store
+from tests.events import read_events
 from tests.execution.damage import verified
 from tests.execution.halting import EVERY, FOLDER_KEY, MOMENTS, n_executing, n_tasks
 from tests.execution.runs import command, records, run_here, wait_for_end, worker_processes, write_job
@@ -594,8 +595,7 @@ def test_worker_is_killed_in_every_stage(undisturbed: Undisturbed, tmp_path: Pat
         assert process.returncode == 0, errors_of(process)
     assert seen >= set(undisturbed.points(name))
     chain.check_end(1)
-    events = [json.loads(line) for line in (chain.run / "events.jsonl").read_text().splitlines()]
-    told = Counter((event["stage"], event["unit"]) for event in events)
+    told = Counter((event["stage"], event["unit"]) for event in read_events(chain.run))
     assert set(told.values()) == {1}
 
 

@@ -175,3 +175,11 @@ def test_a_unit_that_outgrows_its_worker_is_named(tmp_path: Path, way: str, told
     assert f"planned at {peak // MiB} MiB" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stdout == ""
+    (path,) = (tmp_path / "run" / "failures").iterdir()
+    text = path.read_text()
+    assert f"({path})" in done.stderr
+    if way == "taken":
+        assert re.search(r"its memory: \d+ bytes at its last report, of at most 1073741824", text), text
+        assert "its end: ended by signal 15 (Terminated)" in text or "its end: ended by signal 9 (Killed)" in text, text
+    else:
+        assert "in outgrow" in text

@@ -23,6 +23,7 @@ from daskfs.job.job import Job
 from daskfs.runs.status import plan_job, run_status
 from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs
+from tests.events import read_events
 from tests.execution.runs import (
     Stop,
     command,
@@ -108,8 +109,7 @@ def assert_same_outputs(folder: Path, expected: Path) -> None:
 
 
 def events(folder: Path) -> list[tuple[str, int]]:
-    lines = (folder / "events.jsonl").read_text().splitlines()
-    return [(event["stage"], event["unit"]) for event in map(json.loads, lines)]
+    return [(event["stage"], event["unit"]) for event in read_events(folder)]
 
 
 # ---------------------------------------------------------------------------------------------- killed and damaged

@@ -12,6 +12,7 @@ import pytest
 
 from daskfs.stages.kind import name_of
 from tests.cli.command import daskfs
+from tests.events import read_events
 from tests.execution.runs import (
     HERE,
     lose_record,
@@ -52,8 +53,7 @@ def test_killed_worker(undisturbed: Path, tmp_path: Path) -> None:
         worker_processes(process)[0].send_signal(signal.SIGKILL)
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    reported = [(event["stage"], event["unit"]) for event in events]
+    reported = [(event["stage"], event["unit"]) for event in read_events(folder)]
     assert len(reported) == len(set(reported)) == n_planned_units(folder)
     for name in OUTPUTS:
         assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()

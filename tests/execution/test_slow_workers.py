@@ -27,7 +27,7 @@ from daskfs.store.context import Context
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import storage_job
 from tests.execution.runs import wait_for_units
-from tests.execution.staged import halted, here, run_made_up, threads_as_workers
+from tests.execution.staged import Lines, halted, here, run_made_up, threads_as_workers
 from tests.execution.test_ends import CLUSTER, Outside, driver, job_on
 
 
@@ -69,7 +69,7 @@ def test_a_slow_unit_runs_elsewhere_and_the_first_result_counts(
     for name in ("COPIED_TIMES", "COPIED_SECONDS", "TOLD_TIMES", "TOLD_SECONDS"):
         monkeypatch.setattr(stragglers, name, 0.0)
     monkeypatch.setattr(in_flight, "LOOK_SECONDS", 0.05)
-    begun, ended, told = Counter[tuple[int, str]](), threading.Event(), list[str]()
+    begun, ended, told = Counter[tuple[int, str]](), threading.Event(), Lines()
 
     def unit(number: int) -> None:
         begun[number, here()] += 1
@@ -77,7 +77,7 @@ def test_a_slow_unit_runs_elsewhere_and_the_first_result_counts(
             halted(ended)
 
     with threads_as_workers(2) as (_, client):
-        done = run_made_up(tmp_path, 12, unit, Pool(client, tell=told.append))
+        done = run_made_up(tmp_path, 12, unit, Pool(client, tell=told))
         ended.set()
         assert sorted(done) == list(range(12))
         assert sorted(times for (number, _), times in begun.items() if number == 4) == [1, 1]

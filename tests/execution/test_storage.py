@@ -26,6 +26,7 @@ from daskfs.graph import partitioned_search
 from daskfs.stages.stage import Stage
 from daskfs.store.context import Context
 from daskfs.store.layout import EVENTS
+from daskfs.store.lease import Owner
 from daskfs.store.store import Store
 from daskfs.tiles import shapes
 from tests.cli.command import daskfs, refused
@@ -596,6 +597,7 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path: Path, problem: int) 
     mine = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None)
     with mock.patch("fcntl.flock", side_effect=OSError(problem, os.strerror(problem))):
         result = run_quietly(mine)
+        assert (tmp_path / "run/.lock").read_text() == str(Owner()), "for those who ask whether it is gone"
         outcome = daskfs("convert", tmp_path / "X.npz", tmp_path / "x.zarr", "--workers", 0, "-q")
     assert [text for text in result["warnings"] if "has no locks" in text and str(tmp_path / "run") in text]
     assert (outcome.code, "has no locks" in outcome.err) == (0, True)

@@ -12,7 +12,7 @@ import pytest
 
 from daskfs.errors import InUseError, StoreError
 from daskfs.storage import ObjectPath
-from daskfs.store.lease import LEASE_KEY, Lease, hold_lease, lease_holder
+from daskfs.store.lease import LEASE_KEY, Lease, LockState, Owner, hold_lease, lease_state
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
@@ -48,9 +48,9 @@ def abandoned(path: ObjectPath, seconds: float = 0.5) -> None:
 def test_a_lock_is_given_back(path: ObjectPath) -> None:
     with hold_lease(path, "output.path", print) as lease:
         assert (lease.is_there, lease.warning) == (True, "")
-        assert lease_holder(path) is not None
+        assert lease_state(path) == LockState(is_held=True, owner=Owner())
     assert not path.is_file()
-    assert lease_holder(path) is None
+    assert lease_state(path).is_held is None
 
 
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(path: ObjectPath) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from daskfs.storage import ObjectPath, clients
 from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused
-from tests.execution.damage import OUTPUTS, one_of_each_kind, run_quietly, storage_job, verified
+from tests.execution.damage import OUTPUTS, one_of_each_kind, run_quietly, status_of, storage_job, verified
 from tests.execution.runs import HERE, command, started, wait_for_units, write_job
 from tests.objects.proxy import FAULTS, Proxy, proxy
 from tests.objects.server import KEY, SECRET, reach
@@ -208,6 +209,11 @@ def test_a_killed_run_goes_on(local: Path, tmp_path: Path, bucket: str, monkeypa
         assert lock["owner"].startswith(f"process {process.pid} on ")
         process.kill()
         process.wait()
+    while daskfs("status", bucket, "--json").json["status"] == "running":  # until the lease ends
+        threading.Event().wait(0.1)
+    status = status_of(bucket)
+    assert (status["status"], status["owner"]["process"]) == ("killed", process.pid)
+    assert status["state"].startswith(f"killed: {lock['owner']} is gone, last unit done at 2")
     done = {name: data for name, data in everything(bucket).items() if "records/" in name and not is_seal(name)}
     assert done
     outcome = daskfs("run", job, "--json")
@@ -218,6 +224,21 @@ def test_a_killed_run_goes_on(local: Path, tmp_path: Path, bucket: str, monkeypa
     assert {name: after[name] for name in done} == done
     assert len(done) + sum(outcome.json["recomputed"].values()) >= sum(s["units"] for s in outcome.json["stages"])
     assert ".lock" not in after
+
+
+def test_a_run_without_a_lock_is_of_unknown_status(tmp_path: Path, bucket: str) -> None:
+    """It may be in a store that has none."""
+    run_quietly(small_job(tmp_path, bucket))
+    manifest = ObjectPath.of(f"{bucket}/run.json")
+    manifest.write_bytes(json.dumps({**json.loads(manifest.read_bytes()), "status": "running"}).encode())
+    for lock in (None, b"{"):
+        if lock is not None:
+            ObjectPath.of(f"{bucket}/.lock").write_bytes(lock)
+        assert status_of(bucket)["status"] == "unknown"
+    with dask.config.set({LEASE_KEY: 30}):
+        ObjectPath.of(f"{bucket}/.lock").unlink()
+        with hold_lease(ObjectPath.of(f"{bucket}/.lock"), "output.path", print):
+            assert status_of(bucket)["status"] == "running"
 
 
 def test_a_second_run_is_refused_while_one_lives(tmp_path: Path, bucket: str) -> None:
@@ -317,9 +338,10 @@ def test_status_plan_report_and_verify(local: Path, finished: Finished, bucket: 
     checked = verified(finished.url)
     assert (checked["problems"], checked["left_over"], checked["not_done"]) == ([], [], 0)
     assert checked["checked"]["chunks"] > 20
-    events = ObjectPath.of(f"{finished.url}/events.jsonl").read_text().splitlines()
+    lines = map(json.loads, ObjectPath.of(f"{finished.url}/events.jsonl").read_text().splitlines())
+    events = [event for event in lines if event["event"] == "unit"]
     assert len(events) == sum(stage["units"] * (stage.get("rounds") or 1) for stage in status["stages"])
-    assert {json.loads(line)["stage"] for line in events} == {stage["stage"] for stage in status["stages"]}
+    assert {event["stage"] for event in events} == {stage["stage"] for stage in status["stages"]}
 
 
 def test_compare(local: Path, finished: Finished, bucket: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.events import read_events
 from tests.execution.runs import run_here
 from tests.slurm.conftest import ROOT, Halts, environment
 from tests.slurm.site import Site
@@ -43,8 +44,7 @@ def test_a_run_to_its_report(site: Site, tmp_path: Path, ranking: bytes) -> None
     assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
     assert (tmp_path / "run" / "report.html").stat().st_size > 50_000
-    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert len({event["process"] for event in events}) == 2
+    assert len({event["process"] for event in read_events(tmp_path / "run")}) == 2
     assert list(site.folder.glob(".daskfs-*")) == []  # the scheduler's file
 
 
@@ -118,7 +118,7 @@ def test_memory_of_nodes_where_a_site_refuses_that_of_cores(site: Site, tmp_path
     job = site.submit(*words, "--set", f"output.path={tmp_path / 'run'}", **environment())
     assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
-    workers = {event["process"] for event in map(json.loads, (tmp_path / "run" / "events.jsonl").open())}
+    workers = {event["process"] for event in read_events(tmp_path / "run")}
     assert len(workers) == 2
 
 

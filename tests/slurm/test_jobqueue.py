@@ -34,7 +34,7 @@ def ranking(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "run" / "ranking.csv").read_bytes()
 
 
-def submit(site: Site, folder: Path, halts: Halts, **more: str) -> str:
+def submit(site: Site, folder: Path, halts: Halts, *options: str, **more: str) -> str:
     """Submit the driver of a run on two workers."""
     settings = {
         "cluster.workers": 2,
@@ -45,7 +45,7 @@ def submit(site: Site, folder: Path, halts: Halts, **more: str) -> str:
         "output.path": folder / "run",
     }
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    words = (SCRIPTS / "jobqueue.sbatch", SCRIPTS / "jobqueue.yaml", *overrides)
+    words = (SCRIPTS / "jobqueue.sbatch", SCRIPTS / "jobqueue.yaml", *overrides, *options)
     return site.submit("--mem-per-cpu=1500M", *words, **{**environment(), **halts.environment, **more})
 
 
@@ -69,6 +69,20 @@ def test_a_job_that_is_canceled_is_replaced(site: Site, tmp_path: Path, halts: H
     halts.go_on("rank")
     finished(site, driver, tmp_path, ranking)
     assert [start for start, n in Counter(halts.starts()).items() if n > 1] == ["score 0"]
+
+
+def test_a_job_that_ends_at_its_wall_time_leaves_its_last_words(site: Site, tmp_path: Path, halts: Halts) -> None:
+    """A unit fails that no second worker may run, and the file about it has what SLURM says of the job."""
+    halts.want("score")
+    words = "{distributed.scheduler.allowed-failures: 0}"
+    driver = submit(site, tmp_path, halts, "--set", f"dask={words}", DASK_DASKFS__GRACE_SECONDS="600")
+    lost = halts.job_at("score")
+    assert site.run("scontrol", "update", f"JobId={lost}", "TimeLimit=1").returncode == 0
+    assert site.end_of(driver)["ExitCode"] == "1:0"
+    (path,) = (tmp_path / "run" / "failures").iterdir()
+    assert f"its end: job {lost} " in path.read_text()
+    assert re.search("TIMEOUT|COMPLETING|TimeLimit", path.read_text()), path.read_text()
+    assert f"({path})" in (site.folder / f"daskfs-{driver}.log").read_text()
 
 
 def test_a_job_that_is_told_to_leave_ends_its_unit(site: Site, tmp_path: Path, halts: Halts, ranking: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import shlex
 import subprocess
@@ -19,6 +18,7 @@ from sklearn.datasets import load_diabetes, load_digits, load_wine
 from daskfs.criteria.registry import criteria
 from daskfs.job.job import load_job
 from daskfs.runs.status import plan_job
+from tests.events import read_events
 from tests.execution.runs import command, run, run_here
 from tests.workflows.papers import load_paper, tables
 
@@ -57,8 +57,7 @@ def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
 def test_large_workflow_in_short_form_uses_both_workers(tmp_path: Path) -> None:
     source = "synthetic:lowrank?n_samples=12000&n_features=64&rank=10&seed=0"
     run(EXAMPLES / "large.yaml", "--set", f"data.source={source}", "--set", f"output.path={tmp_path / 'run'}")
-    events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
-    assert len({event["process"] for event in events}) == 2
+    assert len({event["process"] for event in read_events(tmp_path / "run")}) == 2
     with (tmp_path / "run/selected_features.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     names = [row["name"] for row in rows if row["method"] == "PearsonScore"]

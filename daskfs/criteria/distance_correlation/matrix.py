@@ -505,24 +505,17 @@ def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
 
 def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
     """List the memory of :class:`FeatureCorrelations` in the process of a unit, "auto" being resolved."""
+    n_features = shape.n_features
     if spec.correlation == "matrix_free":
-        return _matrix_free_cost(shape, spec.rows_used(shape.n_samples))
-    return _formed_cost(shape.n_features, spec)
-
-
-def _matrix_free_cost(shape: Shape, n_rows: int) -> Cost:
-    values = values_in_use(shape.n_features, n_rows)
-    together = max(VALUE_BYTES // WORD, CODE_COLUMNS * n_rows)
-    return (
-        *((values,) if values.nbytes <= HELD_BYTES else ()),
-        Array("distances of all pairs of rows: sum, and what adds to it", (3, n_rows, n_rows)),
-        Array("rows above the steps of features read together, and products", (6, FEW_VALUES - 1, together)),
-        *drawing_cost(shape.n_samples),
-        Array("vectors and products", (4, shape.n_features)),
-    )
-
-
-def _formed_cost(n_features: int, spec: CorrelationSpec) -> Cost:
+        n_rows = spec.rows_used(shape.n_samples)
+        values, together = values_in_use(n_features, n_rows), max(VALUE_BYTES // WORD, CODE_COLUMNS * n_rows)
+        return (
+            *((values,) if values.nbytes <= HELD_BYTES else ()),
+            Array("distances of all pairs of rows: sum, and what adds to it", (3, n_rows, n_rows)),
+            Array("rows above the steps of features read together, and products", (6, FEW_VALUES - 1, together)),
+            *drawing_cost(shape.n_samples),
+            Array("vectors and products", (4, n_features)),
+        )
     matrix = formed_matrix(spec, n_features)
     return (
         *((matrix,) if matrix.nbytes <= HELD_BYTES else ()),

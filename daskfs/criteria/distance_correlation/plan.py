@@ -26,23 +26,9 @@ from daskfs.store.tiles import Shape
 
 
 def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> list[Stage]:
-    """Plan the stages of the distance correlations between all features.
+    """Plan the stages of the distance correlations between all features; "auto" is resolved here.
 
-    Parameters
-    ----------
-    shape
-        Shape of X.
-    spec
-        Correlations; "auto" is resolved here.
-    slab_columns
-        Number of features that one unit bins or scales.
-    process
-        Memory of a unit's process before it starts.
-
-    Raises
-    ------
-    InputError
-        If the correlations cannot be computed so: see :meth:`CorrelationSpec.resolved`.
+    One unit bins or scales `slab_columns` features. Raises what :meth:`CorrelationSpec.resolved` raises.
     """
     spec = spec.resolved(shape)
     first = _plan_slabs(shape, spec, slab_columns, process)

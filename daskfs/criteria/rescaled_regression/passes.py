@@ -193,18 +193,8 @@ def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def pass_cost(shape: Shape, n_columns: int, n_methods: int, n_products: int, process: Cost) -> Cost:
     """List the memory of a unit without the rows that its process caches: to read states or to sum rows, the larger.
 
-    Parameters
-    ----------
-    shape
-        Shape of X.
-    n_columns
-        Number of columns of the targets.
-    n_methods
-        Methods that share the pass.
-    n_products
-        Maximum number of products in a state; freed once it is read.
-    process
-        Memory of the process, with what it keeps from round to round.
+    `n_methods` share the pass. A state has at most `n_products`, freed once it is read. `process` includes what the
+    process keeps from round to round.
     """
     cut, d = row_parts(shape), shape.n_features
     states = (*process, *labels_cost(shape.n_samples), *state_cost(d, n_columns, n_methods))

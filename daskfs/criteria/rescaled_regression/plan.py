@@ -42,20 +42,9 @@ def plan_rescaled(
     memory_limit: int | None,
     n_classes: int | None = None,
 ) -> list[Stage]:
-    """Plan the stages of all methods of the family, after their slabs.
+    """Plan the stages of all methods of the family among `methods`, after their slabs.
 
-    Parameters
-    ----------
-    shape
-        Shape of X.
-    methods
-        All methods of a job; those of other families are left out.
-    slab_columns, process
-        As elsewhere.
-    memory_limit
-        Bytes of one worker; None to cache no rows.
-    n_classes
-        Number of classes; None if not known yet.
+    `memory_limit` is in bytes of one worker, None to cache no rows; `n_classes` is None if not known yet.
     """
     own = [method for method in methods if isinstance(method.parameters, RescaledParameters)]
     stages: dict[str, Stage] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -86,15 +87,9 @@ def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 def _summed(context: Context, parameters: Mapping[str, Any], number: int, label: str) -> np.ndarray:
     """Return the sums of all stretches, added in order."""
-    names = (
-        layout.RESCALED_SUMS.format(parameters["key"], number, part, label)
-        for part in range(row_parts(context.tiles.shape).n_parts)
-    )
-    summed: np.ndarray | None = None
-    for name in names:
-        for found in context.store.read_arrays(name)[0]["sums"]:
-            summed = found.copy() if summed is None else summed + found
-    assert summed is not None
+    parts = range(row_parts(context.tiles.shape).n_parts)
+    names = (layout.RESCALED_SUMS.format(parameters["key"], number, part, label) for part in parts)
+    summed: np.ndarray = reduce(np.add, (one for name in names for one in context.store.read_arrays(name)[0]["sums"]))
     return summed
 
 
@@ -170,7 +165,8 @@ class _Solution:
             _, _, diagonal = store.open(layout.RESCALED_SCALE.format(key))[...]
             return ReplayedGram(diagonal, self._state.products)
         if self._made is None:
-            make = self._matrix_gram if solver == "cholesky" else self._rows_gram
+            gram = layout.RESCALED_GRAM.format(key)
+            make = self._rows_gram if solver != "cholesky" else lambda: MatrixGram(store.open(gram)[...])
             self._made = self._held("gram", make)
         return self._made
 
@@ -180,9 +176,6 @@ class _Solution:
         It counts as 0 bytes and so is always cached; rows take the memory that it leaves.
         """
         return self._context.holdings.get(name, int(self._stage["held_bytes"]), lambda _: 0, make)
-
-    def _matrix_gram(self) -> Gram:
-        return MatrixGram(self._context.store.open(layout.RESCALED_GRAM.format(self._stage["key"]))[...])
 
     def _rows_gram(self) -> Gram:
         """Return S by the rows of X, centered and scaled, each times the root of its weight."""
@@ -239,7 +232,10 @@ class _Solution:
             state.n_steps += 1
             state.products.clear()
             if state.phase == "pulled" and self._is_lost():
-                self._start_again()
+                # again from RLSR's solution, with half the pull, or at last with none
+                state.halvings += 1
+                state.eta = state.eta / 2.0 if state.halvings <= MAX_HALVINGS else 0.0
+                self._return_to_base()
 
     def _is_close(self) -> bool:
         state = self._state
@@ -360,13 +356,6 @@ class _Solution:
         without = objective(state.at, state.cross, self._parameters.gamma) + state.spread
         # negative, or NaN
         return not (self._objective() >= 0.0 and without <= FAR * state.base[-1])
-
-    def _start_again(self) -> None:
-        """Restart from RLSR's solution with half the pull, or with none after :data:`MAX_HALVINGS`."""
-        state = self._state
-        state.halvings += 1
-        state.eta = state.eta / 2.0 if state.halvings <= MAX_HALVINGS else 0.0
-        self._return_to_base()
 
 
 def kept_cost(shape: Shape, solver: str) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -102,30 +102,16 @@ class State:
         return self.phase == "done"
 
 
-SCALARS = (
-    "spread",
-    "total",
-    "drift",
-    "phase",
-    "wanted",
-    "n_steps",
-    "n_outer",
-    "relative",
-    "history",
-    "free_history",
-    "eta",
-    "eta_asked",
-    "eta_reference",
-    "halvings",
-    "converged",
-    "momentum",
-    "goal",
-)
+ARRAYS = ("cross", "target_mean", "labeled", "residual", "offset")
+"""Fields of a state that are stored as arrays under their names."""
+APART = ("at", "asked", "products", "base", "best", "best_offset", "carried")
+"""Fields that are stored in parts, or only where there are any; all others are scalars or lists of them."""
+SCALARS = tuple(field.name for field in fields(State) if field.name not in (*ARRAYS, *APART))
 
 
 def save_state(context: Context, key: str, number: int, label: str, state: State) -> None:
     """Write the state of a method after a round."""
-    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labeled", "residual", "offset")}
+    arrays = {name: getattr(state, name) for name in ARRAYS}
     arrays |= {"W": state.at.W, "SW": state.at.SW}
     if state.at.working is not None:
         arrays |= {"working": state.at.working}
@@ -162,13 +148,9 @@ def load_state(context: Context, key: str, number: int, label: str, *, with_prod
     n_products = raw.pop("n_products", None)
     asked = None if n_products is None else array["asked"]
     products = [array[f"product-{place}"] for place in range(n_products or 0)] if with_products else []
+    raw |= {name: array[name] for name in ARRAYS}
     return State(
         at=at,
-        cross=array["cross"],
-        target_mean=array["target_mean"],
-        labeled=array["labeled"],
-        residual=array["residual"],
-        offset=array["offset"],
         base=base,
         best=best,
         best_offset=array.get("best_offset"),

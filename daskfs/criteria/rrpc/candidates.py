@@ -74,12 +74,7 @@ def plan_comoments(
     n_stretches = -(-shape.n_samples // height)
     per_unit = max(1, -(-shape.tile_rows // height))  # a unit reads whole bands
     n_units = -(-n_stretches // per_unit)
-    parameters = {
-        "purpose": purpose,
-        "labels": list(counts),
-        "scaling": scaling,
-        "stretches_per_unit": per_unit,
-    }
+    parameters = {"purpose": purpose, "labels": list(counts), "scaling": scaling, "stretches_per_unit": per_unit}
     return Stage.of(
         COMOMENTS_STAGE,
         name,

@@ -160,12 +160,8 @@ def _inside(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
 def _packed(column: BinnedColumn) -> np.ndarray:
     """Return the number of bins, variance, steps and shares of a column in one row."""
     row, steps = np.zeros(2 * BINS), column.steps.size
-    row[0], row[1], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps] = (
-        steps,
-        column.variance,
-        column.steps,
-        column.below,
-    )
+    row[:2] = steps, column.variance
+    row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps] = column.steps, column.below
     return row
 
 

@@ -314,16 +314,9 @@ def kept_cost(n_rows: int, n_features: int, copies: int = 1) -> Cost:
 
 
 def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_features: int, copies: int = 1) -> Cost:
-    """List the rows that some methods keep; those of one group share theirs.
+    """List the rows that some methods keep, `n_rows` each; those of one group share theirs.
 
-    Parameters
-    ----------
-    methods, route
-        Methods, and their route.
-    n_rows
-        Number of rows that each of them keeps.
-    n_features, copies
-        Of each row; two copies leave room to read rows, which products of the rounds take later.
+    Two `copies` leave room to read rows, which products of the rounds take later.
     """
     groups = {rows_key(method, route): rows for method, rows in zip(methods, n_rows, strict=True)}
     return tuple(held for rows in groups.values() for held in kept_cost(rows, n_features, copies))

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
@@ -109,21 +108,17 @@ class _Round:
         labeled = rows.labeled
         if not p.laplacian:
             return Kernel(plain, X, gamma, labeled, squares=self._squares.values)
-        laplacian = self._laplacian(p, rows, X)
+        edges = _kept_edges(self._context, p, rows) if p.keeps_graph else _found_edges(p, rows, X)
+        laplacian = graph_laplacian(*edges, rows.numbers.size)
         deformed = deform(plain, laplacian, p.gamma_intrinsic, labeled)
         return Kernel(plain, X, gamma, labeled, deformed, laplacian, p.gamma_intrinsic, self._squares.values)
-
-    def _laplacian(self, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> sp.csr_matrix:
-        source, target, weight = (_kept_edges if p.keeps_graph else _found_edges)(self._context, p, rows, X)
-        return graph_laplacian(source, target, weight, rows.numbers.size)
 
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _found_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
+def _found_edges(p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
     """Return the edges of the graph of the remaining features, each once."""
-    del context
     n = rows.numbers.size
     if n <= p.n_neighbors:
         msg = f"n_neighbors is {p.n_neighbors}, and {n} rows count: at most {n - 1} neighbors exist."
@@ -142,9 +137,8 @@ def _found_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarr
     return source, target, weight * (rows.weights[source] * rows.weights[target])
 
 
-def _kept_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
+def _kept_edges(context: Context, p: SVMParameters, rows: KeptRows) -> Edges:
     """Return the edges, between kept rows, of the graph that serves all rounds."""
-    del X
     weighting = p.weighting
     place = np.full(context.tiles.shape.n_samples, -1, dtype=np.int64)
     place[rows.numbers] = np.arange(rows.numbers.size)
@@ -287,16 +281,7 @@ def training_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
 def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:
     """List the memory of a unit that scores candidates.
 
-    Parameters
-    ----------
-    methods, n_rows
-        Methods of the loop, and the number of rows that each of them keeps.
-    n_features
-        Of each row.
-    held
-        Bytes of the rounds that the process caches in addition to the current one.
-    process
-        Memory of the process.
+    Each method keeps `n_rows` rows; `held` are the bytes of the rounds that are cached in addition to the current one.
     """
     rounds = zip(methods, n_rows, strict=True)
     return (

@@ -176,18 +176,7 @@ def landmark_cost(
 ) -> Cost:
     """List the memory of a unit that sums rows or solves a round, whichever is more, as one process does both in turn.
 
-    Parameters
-    ----------
-    shape
-        Shape of X.
-    methods, n_landmarks
-        Methods of the loop, and the number of landmarks of each.
-    n_columns
-        Number of classes.
-    held
-        Bytes of the rows that the process caches.
-    process
-        Memory of the process.
+    `n_landmarks` are those of each method, `n_columns` the number of classes, and `held` the bytes of cached rows.
     """
     d, most, parts, height = shape.n_features, max(n_landmarks), landmark_parts(shape), block_rows(shape)
     passing = (

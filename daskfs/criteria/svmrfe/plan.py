@@ -57,18 +57,9 @@ def plan_svm(
     n_classes: int | None = None,
     n_labeled: int | None = None,
 ) -> list[Stage]:
-    """Plan the stages of all methods of the family, after their slabs.
+    """Plan the stages of all methods of the family among `methods`, after their slabs.
 
-    Parameters
-    ----------
-    shape
-        Shape of X.
-    methods
-        All methods of a job; those of other families are left out.
-    process, memory_limit
-        As elsewhere.
-    n_classes, n_labeled
-        Number of classes, and of rows with a label; None if not known yet.
+    `n_classes` and `n_labeled`, the number of rows with a label, are None if not known yet.
     """
     loops: dict[str, tuple[Route, list[Method]]] = {}
     for method in methods:

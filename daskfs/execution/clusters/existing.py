@@ -25,13 +25,6 @@ from daskfs.execution.clusters.certificates import configured_certificates
 from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
 from daskfs.storage import regular
 
-REFUSALS = {
-    socket.gaierror: "no such host",
-    ConnectionRefusedError: "connection refused: nothing listens there",
-    OSError: "its machine cannot be reached: is it on, and behind no firewall",
-}
-"""Reasons of errors of sockets, the first that fits."""
-
 
 @contextmanager
 def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
@@ -80,8 +73,14 @@ def _refusal(address: str) -> str:
     """Return why no connection to an address comes about, "" if one does, or none of sockets can."""
     try:
         socket.create_connection(get_address_host_port(address), LOOK_SECONDS).close()
-    except (OSError, ValueError) as error:
-        return next((reason for kind, reason in REFUSALS.items() if isinstance(error, kind)), "")
+    except socket.gaierror as error:
+        return f"no such host ({error.strerror})"
+    except ConnectionRefusedError:
+        return "connection refused: nothing listens there"
+    except OSError as error:
+        return f"its machine cannot be reached ({error.strerror or error}): is it on, and behind no firewall"
+    except ValueError:
+        return ""
     return ""
 
 

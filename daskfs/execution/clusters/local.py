@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 from distributed import Client, LocalCluster, Nanny, Status
@@ -28,12 +30,18 @@ from daskfs.execution.pool import granted_workers
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Environment that makes :mod:`daskfs.execution.worker` leave the end of local workers to the driver."""
+NANNY_SECONDS = 2.0
+"""Timeout in seconds for the end of a process that its nanny has yet to notice."""
 WORKER_PROCESS = "Dask Worker process"
 """Beginning of the names that Dask's nannies give their processes."""
 
 
 class LocalNanny(Nanny):
     """Nanny that can be closed although its worker died while it started: those of Dask before 2026.8 may hang."""
+
+    exit_codes: ClassVar[dict[str, int]] = {}
+    """Exit codes of worker processes by address; that of one that a signal ended is its number, negative."""
+    ended: ClassVar[threading.Condition] = threading.Condition()
 
     async def instantiate(self) -> Status:
         """Start a worker process with queues of its own, unless the nanny's own start reports that it died."""
@@ -42,6 +50,12 @@ class LocalNanny(Nanny):
                 return Status.stopped
             self.process = None  # a start that has not noticed the death would read the next one's message
         return await super().instantiate()
+
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        with self.ended:
+            self.exit_codes[str(self.worker_address)] = exitcode
+            self.ended.notify_all()
+        super()._on_worker_exit_sync(exitcode)
 
     async def close(self, *arguments: Any, **options: Any) -> Any:
         """Close, and count as closed even if that fails: later calls wait for it."""
@@ -66,6 +80,16 @@ class LocalWorkers(LocalCluster):
             if nanny.status.name == "closed":
                 self.workers.pop(name, None)
         self.scale(n_workers)
+
+    def last_words(self, worker: str, name: object) -> str:
+        """Return how the process of a worker ended."""
+        del name
+        with LocalNanny.ended:  # the scheduler may hear of it before the nanny
+            LocalNanny.ended.wait_for(lambda: worker in LocalNanny.exit_codes, NANNY_SECONDS)
+            code = LocalNanny.exit_codes.get(worker)
+        if code is None:
+            return ""
+        return f"ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
 
 
 def _end_left_workers() -> None:

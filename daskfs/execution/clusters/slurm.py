@@ -52,6 +52,8 @@ controller is shared.
 """
 ANSWER_SECONDS = 20.0
 """Timeout in seconds of SLURM's controller."""
+LOG_BYTES = 2000
+"""Bytes at the end of the log of a lost worker that the file about a failure quotes."""
 ADDED = ("job_extra_directives", "job_directives_skip", "job_script_prologue")
 OF_SITE = ("queue", "account", "interface", "local_directory", "log_directory", "shared_temp_directory", *ADDED)
 """Options that a site's jobqueue.yaml may set; the job's are used instead, or, of some, after them."""
@@ -98,6 +100,8 @@ class SlurmWorkers(SLURMCluster):
 
     _asked = _lost = -ASK_SECONDS
     _n_last = 0
+    logs = "."
+    """Folder of the logs of the jobs."""
 
     def complete(self, n_workers: int) -> None:
         """Begin to replace lost workers: drop ended jobs, so that others are submitted."""
@@ -118,6 +122,14 @@ class SlurmWorkers(SLURMCluster):
         with suppress(OSError, RuntimeError):
             if gone:
                 self.sync(self.scale_down, gone, callback_timeout=ANSWER_SECONDS)
+
+    def last_words(self, worker: str, name: object) -> str:
+        """Return the state of a worker's job, and the last lines of its log."""
+        del worker
+        job = next((str(job.job_id) for own, job in list(self.workers.items()) if str(own) == str(name)), "")
+        state = (self.queue("%i %T (%r)") or {}).get(job, "") if job else ""
+        ends = [f"{path}: {_end_of(path)}" for path in sorted(Path(self.logs).glob(f"*-{job}.*"))] if job else []
+        return "\n".join(filter(None, [f"job {job} {state}" if job else "", *ends]))
 
     def have_ended(self, n_workers: int) -> bool:
         """Return whether `n_workers` jobs have been submitted, and all have ended."""
@@ -153,6 +165,16 @@ class SlurmWorkers(SLURMCluster):
             return {} if "Invalid job id" in done.stderr else None
         pairs = (line.strip().partition(" ") for line in done.stdout.splitlines())
         return {job: text for job, _, text in pairs}
+
+
+def _end_of(path: Path) -> str:
+    """Return the end of a log, empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def on_node(path: str) -> str:
@@ -229,6 +251,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         last_line = (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".")
         msg = f"the scheduler for cluster.slurm cannot start: {last_line}."
         raise ClusterError(msg) from error
+    cluster.logs = options["log_directory"] or "."
     with cluster, Client(cluster, timeout=settings.wait_seconds) as client:
         cluster.adapt(minimum=settings.n_workers, maximum=settings.n_workers)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskfs.kernels.distance_correlation.histograms import mean_distances
+from daskfs.kernels.statistics.comoments import mirror_blocks
 from daskfs.kernels.statistics.moments import row_blocks
 
 DISTANCES_AT_ONCE = 2**14
@@ -208,10 +209,7 @@ class DistanceSum:
     def close(self) -> None:
         """Center the sum and multiply rows and columns by their shares; nothing may be added afterwards."""
         total, shares = self._sum, self._shares
-        for rows in row_blocks(shares.size, 64):
-            square = total[rows, rows]
-            square[...] = np.triu(square) + np.triu(square, 1).T
-            total[rows.stop :, rows] = total[rows, rows.stop :].T
+        mirror_blocks(total, row_blocks(shares.size, 64))
         means = total @ shares
         mean = np.sum(means * shares)
         total -= means[:, None]

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskfs.kernels.distance_correlation.histograms import BinnedColumn
+from daskfs.kernels.statistics.comoments import mirror_blocks
 from daskfs.kernels.statistics.moments import row_blocks
 
 PRODUCT_ROWS = 1024
@@ -161,10 +162,7 @@ class CodeGram:
         """Return the sums, shape (n_left_functions, n_right_functions), float64; nothing may be added afterwards."""
         matrix = self._matrix
         if len(self._sides) == 1:
-            for i in self._panels[0]:
-                square = matrix[i, i]
-                square[...] = np.triu(square) + np.triu(square, 1).T
-                matrix[i.stop :, i] = matrix[i, i.stop :].T
+            mirror_blocks(matrix, self._panels[0])
         return matrix
 
 

@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 WeightKind = Literal["heat", "binary", "cosine"]
-WEIGHT_KINDS: tuple[WeightKind, ...] = ("heat", "binary", "cosine")
 
 
 def edge_weights(distances: np.ndarray, kind: WeightKind, t: float) -> np.ndarray:

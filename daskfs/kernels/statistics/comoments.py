@@ -7,11 +7,12 @@ tile height.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from daskfs.kernels.statistics.moments import column_sums, merge_means, weighted_column_sums
+from daskfs.kernels.statistics.moments import column_sums, merge_means, row_blocks, weighted_column_sums
 
 PRODUCT_ROWS = 4096
 PRODUCT_COLUMNS = 128
@@ -125,10 +126,9 @@ class ComomentSum:
         if total <= 0:
             return Comoments(0.0, np.stack([shift, self._sum]), self._matrix)
         matrix = self._matrix
-        for start in range(0, self._width, PRODUCT_COLUMNS):
-            rows = slice(start, min(start + PRODUCT_COLUMNS, self._width))
-            matrix[rows, start:] -= np.multiply.outer(self._sum[rows], self._sum[start:] / total)
-        _mirror(matrix)
+        for rows in row_blocks(self._width, PRODUCT_COLUMNS):
+            matrix[rows, rows.start :] -= np.multiply.outer(self._sum[rows], self._sum[rows.start :] / total)
+        mirror_blocks(matrix, row_blocks(self._width, PRODUCT_COLUMNS))
         return Comoments(total, np.stack([shift, self._sum / total]), matrix)
 
     def _flat(self, panels: np.ndarray) -> np.ndarray:
@@ -136,14 +136,12 @@ class ComomentSum:
         return np.concatenate(parts)
 
 
-def _mirror(matrix: np.ndarray) -> None:
-    """Copy the upper triangle to the lower one, in place."""
-    size = matrix.shape[0]
-    for start in range(0, size, PRODUCT_COLUMNS):
-        stop = min(start + PRODUCT_COLUMNS, size)
-        square = matrix[start:stop, start:stop]
+def mirror_blocks(matrix: np.ndarray, blocks: Iterable[slice]) -> None:
+    """Copy the upper triangle to the lower one, in place, block of rows by block."""
+    for rows in blocks:
+        square = matrix[rows, rows]
         square[...] = np.triu(square) + np.triu(square, 1).T
-        matrix[stop:, start:stop] = matrix[start:stop, stop:].T
+        matrix[rows.stop :, rows] = matrix[rows, rows.stop :].T
 
 
 def merge_comoments(a: Comoments, b: Comoments) -> Comoments:

@@ -1,0 +1,65 @@
+"""Overlay: a store that reads another one and writes beside it, so that the other stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daskfs.errors import StoreError
+from daskfs.storage import StoragePath, is_there
+from daskfs.store.ledger import Ledger
+from daskfs.store.record_index import RecordIndex
+from daskfs.store.records import Record, encode
+from daskfs.store.store import Store
+
+
+class _OverlayLedger(Ledger):
+    """Ledger that reads the records of a store, and keeps those that it is given in memory."""
+
+    def __init__(self, root: StoragePath | None) -> None:
+        super().__init__(root)
+        self._own: dict[str, dict[int, bytes]] = {}
+
+    def check(self, *, now: bool = False) -> None:
+        """Raise :class:`StoreError` before anything is deleted, which is when a check is due `now`."""
+        if now:
+            msg = f"{self._root} is only read here, and a file in it is damaged or missing: see 'daskfs verify'."
+            raise StoreError(msg)
+
+    def write(self, record: Record) -> None:
+        """Keep the record of a unit."""
+        stage, unit = record["stage"], record["unit"]
+        self._own.setdefault(stage, {})[unit] = line = encode(record).strip()
+        self._view(stage)
+        self.note(stage, unit, line)
+
+    def _view(self, stage: str) -> RecordIndex:
+        is_known = stage in self._views
+        view = super()._view(stage)
+        for unit, line in {} if is_known else self._own.get(stage, {}).items():
+            self.note(stage, unit, line)
+        return view
+
+
+class Overlay(Store):
+    """Store over another one.
+
+    Parameters
+    ----------
+    base
+        Store that is read.
+    folder
+        Existing directory that is written to; what is in it hides what has the same name in `base`.
+    """
+
+    def __init__(self, base: Store, folder: Path) -> None:
+        super().__init__(base.root)
+        self.ledger = _OverlayLedger(base.root)
+        self._folder = folder
+
+    def path(self, name: str) -> StoragePath:
+        """Return the path at which a name is read."""
+        return self.target(name) if is_there(self.target(name)) else super().path(name)
+
+    def target(self, name: str) -> StoragePath:
+        """Return the path at which a name is written, in the directory of the overlay."""
+        return self._folder / name
