@@ -68,7 +68,7 @@ class MethodBlock(Block):
         found = []
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
-            label = " ".join([self.base_label, *(f"{key}={_as_word(value)}" for key, value in chosen.items())])
+            label = " ".join([self.base_label, *(f"{key}={as_word(value)}" for key, value in chosen.items())])
             found.append((MethodBlock(name=self.name, label=label, parameters={**self.parameters, **chosen}), chosen))
         return found
 
@@ -100,7 +100,7 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
 
 
-def _as_word(value: Any) -> str:
+def as_word(value: Any) -> str:
     """Return a value of a grid in the spelling of the job file."""
     return value if isinstance(value, str) else json.dumps(value)
 

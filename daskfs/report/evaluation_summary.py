@@ -13,6 +13,7 @@ from daskfs.evaluation.models import ModelSpec, family_of, uses_folds
 from daskfs.evaluation.summaries import failure_warnings
 from daskfs.evaluation.tables import read_table
 from daskfs.evaluation.trials import EVALUATE_STAGE
+from daskfs.job.methods import as_word
 from daskfs.kernels.labels import Task
 from daskfs.report.model import Cost, Curve, Evaluation, EvaluationDesign, Frequent, Panel, Sensitivity, Setting
 from daskfs.report.terminal import BASELINES
@@ -166,16 +167,12 @@ def _against_grids(rows: Sequence[Row], grids: Mapping[str, Sequence[Any]]) -> l
             points = []
             for row in own:
                 chosen = grids[row["method"]][1]
-                others = [f"{name}={_word(value)}" for name, value in chosen.items() if name != key]
+                others = [f"{name}={as_word(value)}" for name, value in chosen.items() if name != key]
                 amount = [] if row["labels"] is None else [f"labels {row['labels']:g}"]
                 points.append((" ".join([*others, *amount]) or row["base"], chosen[key], row))
             values = {json.dumps(value): value for _, value, _ in points}
             found += _figure(key, own[0], list(values.values()), points)
     return found
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[str, Any, Row]]) -> list[Sensitivity]:
@@ -193,7 +190,7 @@ def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[s
     for label, line in lines.items():
         means = [line.get(json.dumps(value), {}) for value in values]
         curves.append(Curve(label=label, **{key: [mean.get(key) for mean in means] for key in ("mean", "low", "high")}))
-    ticks = [f"{value:g}" if isinstance(value, float) else _word(value) for value in values]
+    ticks = [f"{value:g}" if isinstance(value, float) else as_word(value) for value in values]
     own = {"name": name, "ticks": ticks, "places": values, "labels": None, "curves": curves}
     return [Sensitivity.model_validate({**row, **own})]
 
@@ -262,7 +259,7 @@ def _described(spec: ModelSpec, task: Task, p: Mapping[str, Any]) -> str:
     words = f"{spec.name} {kind}" if spec.name in ("linear-svm", "rbf-svm", "ridge") else spec.name
     if spec.name == "knn":
         words = f"{own.pop('n_neighbors', 5)}-nearest-neighbor {kind}"
-    if given := ", ".join(f"{key}={_word(value)}" for key, value in own.items()):
+    if given := ", ".join(f"{key}={as_word(value)}" for key, value in own.items()):
         words = f"{words} ({given})"
     if p["scaling"]:
         in_folds = uses_folds(spec, "inductive" if p["setting"] == "inductive" else "transductive")

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from daskfs.report.values import shorten
+
 BEST = 10
 """Features of each method that are listed first."""
 BASELINES = {"AllFeatures": "all features", "MajorityClass": "majority class", "MedianTarget": "median target"}
@@ -84,7 +86,7 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     if not best:
         return []
-    columns = [[_cut(name) for name in (one["method"], *one["features"])] for one in best]
+    columns = [[shorten(name, LONGEST_NAME) for name in (one["method"], *one["features"])] for one in best]
     widths = [max(map(len, column)) for column in columns]
     room, shown = shutil.get_terminal_size().columns - 2, 0
     for width in widths:
@@ -102,7 +104,3 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False)).rstrip()
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
