@@ -118,14 +118,14 @@ class EvaluateBlock(Block):
     @field_validator("labels", mode="before")
     @classmethod
     def _amounts(cls, value: Any) -> Any:
-        for amount in value if isinstance(value, list | tuple) else ():
+        if not isinstance(value, list | tuple):
+            return value
+        for amount in value:
             is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
             if not is_number or not (0 < amount < 1 or (amount >= 1 and amount % 1 == 0)):
                 msg = f"{amount!r} is no amount: write a whole number of rows, or a share between 0 and 1"
                 raise ValueError(msg)
-        if isinstance(value, list | tuple):
-            return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
-        return value
+        return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
 
     @model_validator(mode="after")
     def _fit_together(self) -> EvaluateBlock:

@@ -33,7 +33,8 @@ def verdict_html(verdict: Mapping[str, Any] | None, n_features: int) -> str:
 
 def verdict_sentence(verdict: Mapping[str, Any], n_features: int) -> str:
     """Return the best method and size, its score, and the number of choices."""
-    interval = "" if verdict["low"] is None or verdict["high"] is None else f" [{_ends(verdict)}]"
+    low, high = verdict["low"], verdict["high"]
+    interval = "" if low is None or high is None else f" [{_value(low)}, {_value(high)}]"
     rows = "on held-out rows" if verdict["setting"] == "inductive" else "on rows that the selection saw"
     chosen = "" if verdict["n_compared"] == 1 else f", best of {verdict['n_compared']} compared"
     if chosen and not verdict["is_corrected"]:
@@ -69,10 +70,6 @@ def significance_sentence(tests: Mapping[str, Any] | None) -> str:
 def metric_name(metric: str) -> str:
     """Return the words of a metric's name."""
     return metric.upper() if metric in ("rmse", "nmi") else metric.replace("_", " ")
-
-
-def _ends(verdict: Mapping[str, Any]) -> str:
-    return f"{_value(verdict['low'])}, {_value(verdict['high'])}"
 
 
 def _value(value: float | None) -> str:
