@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.evaluation.models import ModelSpec, make_model
-from daskfs.job.methods import check_names, is_plain, with_parameters
+from daskfs.job.methods import Words, check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
 
 MODEL_LABEL_BYTES = 60
@@ -23,12 +23,7 @@ class ModelBlock(Block):
     name: str
     label: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    metrics: tuple[str, ...] = ()
-
-    @field_validator("metrics", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    metrics: Words = ()
 
     @field_validator("parameters")
     @classmethod

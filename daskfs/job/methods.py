@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isfinite, prod
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.criteria.registry import criteria
@@ -71,6 +71,15 @@ class MethodBlock(Block):
             label = " ".join([self.base_label, *(f"{key}={as_word(value)}" for key, value in chosen.items())])
             found.append((MethodBlock(name=self.name, label=label, parameters={**self.parameters, **chosen}), chosen))
         return found
+
+
+def listed(value: Any) -> Any:
+    """Return a single word as a list of it, before the entries are checked."""
+    return (value,) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(listed)]
+"""Words, or one alone."""
 
 
 def with_every(blocks: Sequence[MethodBlock]) -> list[tuple[MethodBlock, bool]]:

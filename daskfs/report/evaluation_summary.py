@@ -11,7 +11,7 @@ from daskfs.criteria.slab import methods_from
 from daskfs.evaluation.design import Design
 from daskfs.evaluation.models import ModelSpec, family_of, uses_folds
 from daskfs.evaluation.summaries import failure_warnings
-from daskfs.evaluation.tables import read_table
+from daskfs.evaluation.tables import read_table, reversed_pair
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.job.methods import as_word
 from daskfs.kernels.labels import Task
@@ -222,11 +222,9 @@ def _against_best(rows: Sequence[Row], comparisons: Sequence[Row]) -> Panel:
     pairs: dict[str, Row] = {}
     for pair in comparisons:
         if pair["n_selected"] is None and all(pair[key] == rows[0][key] for key in PLACE):
-            if pair["other"] == best:
-                pairs[pair["method"]] = pair
-            elif pair["method"] == best:
-                low, high = (None if pair[end] is None else -pair[end] for end in ("high", "low"))
-                pairs[pair["other"]] = {**pair, "difference": -pair["difference"], "low": low, "high": high}
+            one = reversed_pair(pair) if pair["method"] == best else pair
+            if one["other"] == best:
+                pairs[one["method"]] = one
     shown = [{**pairs.get(row["method"], {}), "label": row["method"], "mean": row["mean"]} for row in ordered]
     return Panel.model_validate({**rows[0], "best": best, "rows": shown})
 

@@ -240,13 +240,12 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         return {**found, "source": None, "groups": None, "recall": None}
     if lists is not None:
         base = mixed_graph(lists.parameters["lists"])
-        records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)]
         return {
             **_search(store, plan, base.base.name),
             "metric": "target between labeled rows, else euclidean",
             "nearest_by": base.neighbors,
             "n_candidates": lists.parameters["n_candidates"],
-            "n_open": sum(int(record.get("facts", {}).get("n_open", 0)) for record in records),
+            "n_open": sum(int(fact.get("n_open", 0)) for fact in _unit_facts(store, lists)),
         }
     searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
     search = next(s for s in plan.stages if s.name in searches)
@@ -284,15 +283,18 @@ def _explained(store: Store, search: Stage) -> list[float] | None:
 def _short_lists(store: Store, plan: Plan, name: str) -> int:
     """Count the rows with fewer neighbors than requested: too few rows share a feature with them or met them."""
     lists = next((s for s in plan.stages if s.name in (f"neighbors-{name}", f"merge-{name}")), None)
-    records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)] if lists else []
-    return sum(int(record.get("facts", {}).get("n_short", 0)) for record in records)
+    return sum(int(fact.get("n_short", 0)) for fact in _unit_facts(store, lists)) if lists else 0
+
+
+def _unit_facts(store: Store, stage: Stage) -> list[dict[str, Any]]:
+    return [(store.ledger.record(stage.name, unit) or {}).get("facts", {}) for unit in range(stage.n_units)]
 
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
     """Return estimated and actual numbers of rows in the groups of an approximate search."""
     if not search.is_of(BUILD_STAGE):
         return None
-    facts = [(store.ledger.record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
+    facts = _unit_facts(store, search)
     members = [int(fact.get("n_members", 0)) for fact in facts]
     home = max(sum(int(fact.get("n_home", 0)) for fact in facts), 1)
     estimated = store.read_json(layout.CELLS_SUMMARY.format(name)) or {}
