@@ -276,6 +276,10 @@ class Method:
         """Return the feature numbers, best first, excluded ones last; shape (n_features,), int64."""
         return rank_order(*self.ranking_values(table))
 
+    def ranked_features(self, table: np.ndarray) -> np.ndarray:
+        """Return the features that have a rank, best first; shape (n_ranked,), int64."""
+        return self.order(table)[: int(np.count_nonzero(~self.is_excluded(table)))]
+
     def is_excluded(self, table: np.ndarray) -> np.ndarray:
         """Return the mask of features without a rank, shape (n_features,), bool."""
         return np.isnan(self.ranking_values(table)[0])

@@ -256,8 +256,7 @@ def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.n
     if (wanted := parameters["filter"]) is not None:
         kept, _ = filter_features(own, method, wanted, own.tiles.feature_names())
         return kept
-    table = method_scores(own.store, method)
-    return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
+    return method.ranked_features(method_scores(own.store, method))
 
 
 def _given_matrix(

@@ -55,6 +55,13 @@ class Table:
         return arrow_table(list(self.columns), self.rows, list(self.columns.values()))
 
 
+def reversed_pair(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a paired difference with its two methods exchanged."""
+    difference, low, high = (None if row[key] is None else -row[key] for key in ("difference", "high", "low"))
+    swapped = {"method": row["other"], "other": row["method"]}
+    return {**row, **swapped, "difference": difference, "low": low, "high": high}
+
+
 def write_table(store: Store, table: Table) -> None:
     """Write a table as CSV and as Parquet."""
     store.write_bytes(layout.TABLE_CSV.format(table.name), csv_bytes(list(table.columns), table.rows))

@@ -92,11 +92,8 @@ def put_tree(local: Path, target: ObjectPath) -> None:
 def fsync_tree(path: Path) -> None:
     """Sync a file, or all files of a folder, to disk."""
     for found in files_below(path):
-        descriptor = os.open(str(found), os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with found.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def replace(new: Path, old: Path) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.evaluation.models import ModelSpec, make_model
-from daskfs.job.methods import check_names, is_plain, with_parameters
+from daskfs.job.methods import Words, check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
 
 MODEL_LABEL_BYTES = 60
@@ -23,12 +23,7 @@ class ModelBlock(Block):
     name: str
     label: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    metrics: tuple[str, ...] = ()
-
-    @field_validator("metrics", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    metrics: Words = ()
 
     @field_validator("parameters")
     @classmethod
@@ -118,14 +113,14 @@ class EvaluateBlock(Block):
     @field_validator("labels", mode="before")
     @classmethod
     def _amounts(cls, value: Any) -> Any:
-        for amount in value if isinstance(value, list | tuple) else ():
+        if not isinstance(value, list | tuple):
+            return value
+        for amount in value:
             is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
             if not is_number or not (0 < amount < 1 or (amount >= 1 and amount % 1 == 0)):
                 msg = f"{amount!r} is no amount: write a whole number of rows, or a share between 0 and 1"
                 raise ValueError(msg)
-        if isinstance(value, list | tuple):
-            return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
-        return value
+        return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
 
     @model_validator(mode="after")
     def _fit_together(self) -> EvaluateBlock:

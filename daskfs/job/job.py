@@ -21,9 +21,8 @@ from daskfs.job.dask import DaskKeys
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import EVERY, MethodBlock, check_names, with_every, with_parameters
-from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of
+from daskfs.job.storage import DESCRIPTION, StorageKeys
 from daskfs.kernels.labels import Task
-from daskfs.storage import Access
 
 LABEL_BYTES = 200
 
@@ -152,10 +151,6 @@ class Job(_Data):
             if scaling is not None:
                 msg = f"{text} {scaling}, and graph.use_rep is compared as it is given: leave one of them out."
                 raise JobError(msg)
-
-    def access(self) -> dict[str, Access]:
-        """Return the access settings of buckets for :func:`daskfs.storage.reached_by`."""
-        return access_of(self.storage)
 
     def grids(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """Return, by label of each method that a grid made, the label of its entry and its combination of values."""

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isfinite, prod
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.criteria.registry import criteria
@@ -68,9 +68,18 @@ class MethodBlock(Block):
         found = []
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
-            label = " ".join([self.base_label, *(f"{key}={_as_word(value)}" for key, value in chosen.items())])
+            label = " ".join([self.base_label, *(f"{key}={as_word(value)}" for key, value in chosen.items())])
             found.append((MethodBlock(name=self.name, label=label, parameters={**self.parameters, **chosen}), chosen))
         return found
+
+
+def listed(value: Any) -> Any:
+    """Return a single word as a list of it, before the entries are checked."""
+    return (value,) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(listed)]
+"""Words, or one alone."""
 
 
 def with_every(blocks: Sequence[MethodBlock]) -> list[tuple[MethodBlock, bool]]:
@@ -100,7 +109,7 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
 
 
-def _as_word(value: Any) -> str:
+def as_word(value: Any) -> str:
     """Return a value of a grid in the spelling of the job file."""
     return value if isinstance(value, str) else json.dumps(value)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError
+from daskfs.job.methods import Words
 from daskfs.storage import as_path, regular
 
 
@@ -28,8 +29,8 @@ class RedundancyBlock(Block):
         description="Whether redundant features may be selected after all that were kept, if these are too few.",
     )
     n_candidates: PositiveInt = Field(500, description="How far down each ranking is looked at, with a measure.")
-    keep: tuple[str, ...] = Field((), description="Names that are selected first, in the order of their ranks.")
-    drop: tuple[str, ...] = Field((), description="Names that are never selected.")
+    keep: Words = Field((), description="Names that are selected first, in the order of their ranks.")
+    drop: Words = Field((), description="Names that are never selected.")
     groups: str | dict[str, str] | None = Field(
         None,
         description=(
@@ -38,11 +39,6 @@ class RedundancyBlock(Block):
         ),
     )
     max_per_group: PositiveInt | None = Field(None, description="At most so many features of one group are selected.")
-
-    @field_validator("keep", "drop", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @field_validator("max_per_group")
     @classmethod

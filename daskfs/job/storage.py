@@ -74,13 +74,9 @@ DESCRIPTION = (
 )
 
 
-def access_of(storage: Mapping[str, BucketBlock]) -> dict[str, Access]:
-    """Return the block as settings for :func:`daskfs.storage.configure`."""
-    return {name: Access(bucket.endpoint, bucket.region, bucket.anonymous) for name, bucket in storage.items()}
-
-
 class _Reaching(Protocol):
-    def access(self) -> dict[str, Access]: ...
+    @property
+    def storage(self) -> dict[str, BucketBlock]: ...
 
 
 J = TypeVar("J", bound=_Reaching)
@@ -91,7 +87,10 @@ def with_storage_access(function: Callable[Concatenate[J, P], R]) -> Callable[Co
 
     @wraps(function)
     def wrapped(job: J, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with reached_by(job.access()):
+        access = {
+            name: Access(bucket.endpoint, bucket.region, bucket.anonymous) for name, bucket in job.storage.items()
+        }
+        with reached_by(access):
             return function(job, *args, **kwargs)
 
     return wrapped

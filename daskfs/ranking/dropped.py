@@ -22,7 +22,7 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
     """
     if filtered:
         return store.open(layout.FILTERED.format(method.label))[...]
-    return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
+    return method.ranked_features(table)
 
 
 def selected_features(store: Store, method: Method, table: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:

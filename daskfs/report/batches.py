@@ -51,7 +51,6 @@ def _method(
     served = [number for number, batch in enumerate(planned) if method.label in batch["methods"]]
     ranks = batch_ranks(store, method)[0][served]
     correlations, concordance = rank_agreement(ranks)
-    n_ranked = int(np.count_nonzero(~method.is_excluded(table)))
     return BatchMethod(
         label=method.label,
         batches=[planned[number]["name"] for number in served],
@@ -64,7 +63,7 @@ def _method(
                 score=float(table[0][feature]),
                 ranks=[_number(value) for value in ranks[:SHOWN, feature]],
             )
-            for rank, feature in enumerate(method.order(table)[: min(TOP, n_ranked)].tolist(), start=1)
+            for rank, feature in enumerate(method.ranked_features(table)[:TOP].tolist(), start=1)
         ],
     )
 

@@ -11,8 +11,9 @@ from daskfs.criteria.slab import methods_from
 from daskfs.evaluation.design import Design
 from daskfs.evaluation.models import ModelSpec, family_of, uses_folds
 from daskfs.evaluation.summaries import failure_warnings
-from daskfs.evaluation.tables import read_table
+from daskfs.evaluation.tables import read_table, reversed_pair
 from daskfs.evaluation.trials import EVALUATE_STAGE
+from daskfs.job.methods import as_word
 from daskfs.kernels.labels import Task
 from daskfs.report.model import Cost, Curve, Evaluation, EvaluationDesign, Frequent, Panel, Sensitivity, Setting
 from daskfs.report.terminal import BASELINES
@@ -166,16 +167,12 @@ def _against_grids(rows: Sequence[Row], grids: Mapping[str, Sequence[Any]]) -> l
             points = []
             for row in own:
                 chosen = grids[row["method"]][1]
-                others = [f"{name}={_word(value)}" for name, value in chosen.items() if name != key]
+                others = [f"{name}={as_word(value)}" for name, value in chosen.items() if name != key]
                 amount = [] if row["labels"] is None else [f"labels {row['labels']:g}"]
                 points.append((" ".join([*others, *amount]) or row["base"], chosen[key], row))
             values = {json.dumps(value): value for _, value, _ in points}
             found += _figure(key, own[0], list(values.values()), points)
     return found
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[str, Any, Row]]) -> list[Sensitivity]:
@@ -193,7 +190,7 @@ def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[s
     for label, line in lines.items():
         means = [line.get(json.dumps(value), {}) for value in values]
         curves.append(Curve(label=label, **{key: [mean.get(key) for mean in means] for key in ("mean", "low", "high")}))
-    ticks = [f"{value:g}" if isinstance(value, float) else _word(value) for value in values]
+    ticks = [f"{value:g}" if isinstance(value, float) else as_word(value) for value in values]
     own = {"name": name, "ticks": ticks, "places": values, "labels": None, "curves": curves}
     return [Sensitivity.model_validate({**row, **own})]
 
@@ -225,11 +222,9 @@ def _against_best(rows: Sequence[Row], comparisons: Sequence[Row]) -> Panel:
     pairs: dict[str, Row] = {}
     for pair in comparisons:
         if pair["n_selected"] is None and all(pair[key] == rows[0][key] for key in PLACE):
-            if pair["other"] == best:
-                pairs[pair["method"]] = pair
-            elif pair["method"] == best:
-                low, high = (None if pair[end] is None else -pair[end] for end in ("high", "low"))
-                pairs[pair["other"]] = {**pair, "difference": -pair["difference"], "low": low, "high": high}
+            one = reversed_pair(pair) if pair["method"] == best else pair
+            if one["other"] == best:
+                pairs[one["method"]] = one
     shown = [{**pairs.get(row["method"], {}), "label": row["method"], "mean": row["mean"]} for row in ordered]
     return Panel.model_validate({**rows[0], "best": best, "rows": shown})
 
@@ -262,7 +257,7 @@ def _described(spec: ModelSpec, task: Task, p: Mapping[str, Any]) -> str:
     words = f"{spec.name} {kind}" if spec.name in ("linear-svm", "rbf-svm", "ridge") else spec.name
     if spec.name == "knn":
         words = f"{own.pop('n_neighbors', 5)}-nearest-neighbor {kind}"
-    if given := ", ".join(f"{key}={_word(value)}" for key, value in own.items()):
+    if given := ", ".join(f"{key}={as_word(value)}" for key, value in own.items()):
         words = f"{words} ({given})"
     if p["scaling"]:
         in_folds = uses_folds(spec, "inductive" if p["setting"] == "inductive" else "transductive")

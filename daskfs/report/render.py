@@ -18,9 +18,6 @@ from daskfs.report.view import page
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_TEMPLATE = "template.html.j2"
-_COMPARISON = "comparison.html.j2"
-
 
 def render_report(summary: Mapping[str, Any]) -> str:
     """Render the summary of a run as a self-contained HTML page; the same summary gives the same text.
@@ -34,13 +31,13 @@ def render_report(summary: Mapping[str, Any]) -> str:
         If a part is of another type.
     """
     view = page(Report.read(values.plain(summary), "the summary"))
-    return _environment().get_template(_TEMPLATE).render(**view, theme=THEME)
+    return _environment().get_template("template.html.j2").render(**view, theme=THEME)
 
 
 def render_comparison(summary: Mapping[str, Any]) -> str:
     """Render the result of :func:`daskfs.runs.comparison.compare` as a self-contained HTML page, all text escaped."""
     view = comparison_page(values.plain(summary))
-    return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
+    return _environment().get_template("comparison.html.j2").render(**view, theme=THEME)
 
 
 def _breakable(name: str) -> Any:

@@ -240,13 +240,12 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         return {**found, "source": None, "groups": None, "recall": None}
     if lists is not None:
         base = mixed_graph(lists.parameters["lists"])
-        records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)]
         return {
             **_search(store, plan, base.base.name),
             "metric": "target between labeled rows, else euclidean",
             "nearest_by": base.neighbors,
             "n_candidates": lists.parameters["n_candidates"],
-            "n_open": sum(int(record.get("facts", {}).get("n_open", 0)) for record in records),
+            "n_open": sum(int(fact.get("n_open", 0)) for fact in _unit_facts(store, lists)),
         }
     searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
     search = next(s for s in plan.stages if s.name in searches)
@@ -284,15 +283,18 @@ def _explained(store: Store, search: Stage) -> list[float] | None:
 def _short_lists(store: Store, plan: Plan, name: str) -> int:
     """Count the rows with fewer neighbors than requested: too few rows share a feature with them or met them."""
     lists = next((s for s in plan.stages if s.name in (f"neighbors-{name}", f"merge-{name}")), None)
-    records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)] if lists else []
-    return sum(int(record.get("facts", {}).get("n_short", 0)) for record in records)
+    return sum(int(fact.get("n_short", 0)) for fact in _unit_facts(store, lists)) if lists else 0
+
+
+def _unit_facts(store: Store, stage: Stage) -> list[dict[str, Any]]:
+    return [(store.ledger.record(stage.name, unit) or {}).get("facts", {}) for unit in range(stage.n_units)]
 
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
     """Return estimated and actual numbers of rows in the groups of an approximate search."""
     if not search.is_of(BUILD_STAGE):
         return None
-    facts = [(store.ledger.record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
+    facts = _unit_facts(store, search)
     members = [int(fact.get("n_members", 0)) for fact in facts]
     home = max(sum(int(fact.get("n_home", 0)) for fact in facts), 1)
     estimated = store.read_json(layout.CELLS_SUMMARY.format(name)) or {}
@@ -403,23 +405,22 @@ def _untested_warnings(plan: Plan) -> list[str]:
 
 
 def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
-    methods = {m.label: m for m in _methods_of(plan)}
     return [
         message
-        for label, found in _by_label(store, plan, stored_elimination).items()
-        for message in elimination_warnings(methods[label], found)
+        for method in _methods_of(plan)
+        if (found := stored_elimination(store, method)) is not None
+        for message in elimination_warnings(method, found)
     ]
 
 
 def _solution_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning for each method that stopped before convergence."""
-    methods = {m.label: m for m in _methods_of(plan)}
     return [
-        f"method {label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
+        f"method {method.label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
         f"{'round' if found['n_iter'] == 1 else 'rounds'}; "
-        f"raise max_iter ({methods[label].parameters.model_dump()['max_iter']}), tol or gamma"
-        for label, found in _by_label(store, plan, stored_solution).items()
-        if not found["converged"]
+        f"raise max_iter ({method.parameters.model_dump()['max_iter']}), tol or gamma"
+        for method in _methods_of(plan)
+        if (found := stored_solution(store, method)) is not None and not found["converged"]
     ]
 
 
@@ -513,7 +514,7 @@ def _method(method: Method, table: np.ndarray, names: list[str], level: float) -
         counts, edges = np.histogram(pvalues[~np.isnan(pvalues)], bins=PVALUE_BINS, range=(0.0, 1.0))
         tests = {"pvalues": {"edges": edges.tolist(), "counts": counts.tolist()}}
         tests["n_significant"] = int(np.count_nonzero(passing <= level))
-    ranked = _ranked(method, table)
+    ranked = method.ranked_features(table)
     places = np.unique(np.linspace(0, ranked.size - 1, min(CURVE_POINTS, ranked.size)).astype(int))
     return {
         "label": method.label,
@@ -552,7 +553,7 @@ def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarr
     scores = table[0]
     if method.ranked_by:
         scores = np.full(axis.size, np.nan)
-        ranked = _ranked(method, table)
+        ranked = method.ranked_features(table)
         scores[ranked] = np.arange(1, ranked.size + 1)
     places = np.unique(np.linspace(0, axis.size - 1, min(CURVE_POINTS, axis.size)).astype(int))
     best = chosen[:BEST]
@@ -573,11 +574,6 @@ def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) ->
         "scores": for_report(score_levels(method, table, tuple(shape), order)),
         "selected": for_report(selected_levels(chosen, sizes, tuple(shape), order)),
     }
-
-
-def _ranked(method: Method, table: np.ndarray) -> np.ndarray:
-    """Return the features that have a rank, best first."""
-    return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
 
 
 def _parameters(method: Method, route: str | None) -> dict[str, Any]:

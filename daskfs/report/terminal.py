@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from daskfs.report.values import shorten
+
 BEST = 10
 """Features of each method that are listed first."""
 BASELINES = {"AllFeatures": "all features", "MajorityClass": "majority class", "MedianTarget": "median target"}
@@ -31,7 +33,8 @@ def verdict_html(verdict: Mapping[str, Any] | None, n_features: int) -> str:
 
 def verdict_sentence(verdict: Mapping[str, Any], n_features: int) -> str:
     """Return the best method and size, its score, and the number of choices."""
-    interval = "" if verdict["low"] is None or verdict["high"] is None else f" [{_ends(verdict)}]"
+    low, high = verdict["low"], verdict["high"]
+    interval = "" if low is None or high is None else f" [{_value(low)}, {_value(high)}]"
     rows = "on held-out rows" if verdict["setting"] == "inductive" else "on rows that the selection saw"
     chosen = "" if verdict["n_compared"] == 1 else f", best of {verdict['n_compared']} compared"
     if chosen and not verdict["is_corrected"]:
@@ -69,10 +72,6 @@ def metric_name(metric: str) -> str:
     return metric.upper() if metric in ("rmse", "nmi") else metric.replace("_", " ")
 
 
-def _ends(verdict: Mapping[str, Any]) -> str:
-    return f"{_value(verdict['low'])}, {_value(verdict['high'])}"
-
-
 def _value(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}"
 
@@ -84,7 +83,7 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     if not best:
         return []
-    columns = [[_cut(name) for name in (one["method"], *one["features"])] for one in best]
+    columns = [[shorten(name, LONGEST_NAME) for name in (one["method"], *one["features"])] for one in best]
     widths = [max(map(len, column)) for column in columns]
     room, shown = shutil.get_terminal_size().columns - 2, 0
     for width in widths:
@@ -102,7 +101,3 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False)).rstrip()
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -29,9 +29,10 @@ def plain(value: object) -> Any:
 
     NumPy scalars and arrays of any shape and dtype become Python numbers and lists; other objects become their ``str``.
     """
-    if value is None or isinstance(value, bool | int | float):
-        # Subclasses (enum members, NumPy floats) have their own string forms.
-        return value if type(value) in (type(None), bool, int, float) else _base_number(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):  # subclasses (enum members, NumPy floats) have their own string forms
+        return float(value) if isinstance(value, float) else int(value)
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -40,10 +41,6 @@ def plain(value: object) -> Any:
         return [plain(item) for item in value]
     convert = getattr(value, "tolist", None)
     return plain(convert()) if callable(convert) else clean(value)
-
-
-def _base_number(value: object) -> int | float:
-    return float(value) if isinstance(value, float) else int(value)  # type: ignore[call-overload]
 
 
 def as_float(value: object) -> float | None:

@@ -27,7 +27,7 @@ from daskfs.job.dask import DaskKeys
 from daskfs.job.job import LABEL_BYTES, Job, make_job
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import EVERY, check_names, with_every
-from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, with_storage_access
+from daskfs.job.storage import DESCRIPTION, StorageKeys, with_storage_access
 from daskfs.kernels.labels import LabelCounts
 from daskfs.runs.comparison import CompareBlock, compare, open_evaluated, study_facts
 from daskfs.runs.manifest import lock_directory
@@ -36,7 +36,7 @@ from daskfs.runs.repair import error_context
 from daskfs.runs.status import plan_job
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources.labels import encode_labels
-from daskfs.storage import Access, as_path
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import label_counts_of, open_tiles
 from daskfs.store.store import Store
@@ -60,10 +60,6 @@ class Study(Block):
     dask: DaskKeys = Field(default_factory=dict, description="As in a job.")
     storage: StorageKeys = Field(default_factory=dict, description=DESCRIPTION)
     output: OutputBlock
-
-    def access(self) -> dict[str, Access]:
-        """Return the access settings of each bucket, as :func:`daskfs.storage.reached_by` takes them."""
-        return access_of(self.storage)
 
     @field_validator("datasets", mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
-from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, write_table
+from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, reversed_pair, write_table
 from daskfs.execution.progress import Silent
 from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
@@ -306,17 +306,13 @@ def _differences(one: _Judged) -> list[dict[str, Any]]:
     """Return the run's paired differences between its best method and every other, over all numbers of features."""
     found = []
     for row in read_table(one.run.store, "comparisons"):
-        names = (row["method"], row["other"])
+        names = {row["method"], row["other"]}
         is_own = (row["setting"], row["model"], row["metric"], row["n_selected"]) == (*one.own[1:], None)
-        if not is_own or one.best not in names or not {*names} <= {*one.run.methods}:
+        if not is_own or one.best not in names or not names <= {*one.run.methods}:
             continue
-        sign = 1.0 if row["method"] == one.best else -1.0
-        low, high = (None if row[key] is None else sign * row[key] for key in ("low", "high"))
-        other = names[1] if sign > 0 else names[0]
-        kept = {key: row[key] for key in ("n_classes", "labels", "n_selected", "p_value", "n_pairs")}
-        bounds = (low, high) if sign > 0 else (high, low)
-        named = {"other": other, "difference": sign * row["difference"]}
-        found.append({**kept, **named, "low": bounds[0], "high": bounds[1]})
+        pair = row if row["method"] == one.best else reversed_pair(row)
+        kept = ("n_classes", "labels", "n_selected", "p_value", "n_pairs", "other", "difference", "low", "high")
+        found.append({key: pair[key] for key in kept})
     return found
 
 
