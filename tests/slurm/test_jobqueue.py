@@ -75,7 +75,8 @@ def test_a_job_that_ends_at_its_wall_time_leaves_its_last_words(site: Site, tmp_
     """A unit fails that no second worker may run, and the file about it has what SLURM says of the job."""
     halts.want("score")
     words = "{distributed.scheduler.allowed-failures: 0}"
-    driver = submit(site, tmp_path, halts, "--set", f"dask={words}", DASK_DASKFS__GRACE_SECONDS="600")
+    grace = {"DASK_DASKFS__GRACE_SECONDS": "600", "DASKFS_MAX_RETRIES": "0"}
+    driver = submit(site, tmp_path, halts, "--set", f"dask={words}", **grace)
     lost = halts.job_at("score")
     assert site.run("scontrol", "update", f"JobId={lost}", "TimeLimit=1").returncode == 0
     assert site.end_of(driver)["ExitCode"] == "1:0"
