@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -121,9 +122,31 @@ def test_a_run_has_tls(site: Site, tmp_path: Path) -> None:
     assert list(folder.glob(".dask-jobqueue*")) == []  # its certificate
 
 
-def run_at(site: Site, job: Path) -> subprocess.CompletedProcess[str]:
+FAULTY = """import sys
+if {"worker", "distributed.cli.dask_worker"} & {*sys.orig_argv}:
+    from daskfs.stages import units
+    def fail_on_purpose(*_):
+        raise KeyError("s3://me:hunter2@bucket/key")
+    units._attempt = fail_on_purpose
+"""
+
+
+def test_a_unit_that_fails_is_located(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FAULTY)
+    own = {"interface": "lo", "log_directory": str(tmp_path / "logs")}
+    path = write_job(tmp_path, basic_job(tmp_path, cluster={"workers": 1, "memory_limit": "1GiB", "slurm": own}))
+    done = run_at(site, path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    failures = list((tmp_path / "run" / "failures").iterdir())  # of stages that ran at once
+    (failure,) = (path for path in failures if f"({path})" in done.stderr)
+    assert "in fail_on_purpose" in failure.read_text()
+    every = [done.stderr, *(file.read_text() for file in (*failures, *(tmp_path / "logs").iterdir()))]
+    assert "hunter2" not in "".join(every)
+
+
+def run_at(site: Site, job: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a job on a machine that submits to SLURM."""
-    own = {**site.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(job.parent)}
+    own = {**site.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(job.parent), **more}
     return subprocess.run(
         command("run", job, "-q"), capture_output=True, text=True, check=False, env=own, cwd=job.parent
     )
