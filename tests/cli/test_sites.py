@@ -84,7 +84,7 @@ class TestVariables:
         assert told in run(job, SLURM_JOB_ID="4711", TMPDIR=str(own)).stderr
         assert told in run(job, PBS_JOBID="4711.server", TMPDIR=str(own)).stderr
         shutil.rmtree(own / "run")
-        assert told not in run(job, SLURM_JOB_ID="12", TMPDIR=str(own)).stderr, "a directory that stays"
+        assert told not in run(job, SLURM_JOB_ID="98765432101", TMPDIR=str(own)).stderr, "a directory that stays"
         assert told not in run(job, TMPDIR=str(own)).stderr
 
 
