@@ -109,8 +109,10 @@ def open_evaluated(name: str, url: str) -> Evaluated:
     stages = [stage for stage in plan.stages if stage.name == "evaluate"]
     summary = read_table(store, "evaluation_summary")
     if not stages or not summary:
-        msg = f"the run in {store.url} has no evaluation to compare by: its job needs evaluate, and labels. "
+        msg = (
+            f"the run in {store.url} has no evaluation to compare by: its job needs evaluate, and labels. "
             f"Without one, compare the ranks in {layout.RANKING_CSV} of the runs."
+        )
         raise InputError(msg)
     return Evaluated(name, store, manifest, stages[0].parameters, summary)
 
