@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import check_array
 
 from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.outside import OUTSIDE, outside_method
@@ -22,8 +23,9 @@ from daskfs.evaluation.tables import Table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.job.blocks import GraphBlock
-from daskfs.job.evaluation import SIZES
-from daskfs.job.job import LABEL_BYTES, make_evaluation
+from daskfs.job.checks import check_block
+from daskfs.job.evaluation import SIZES, EvaluateBlock
+from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
 from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.plan.chain import Chain, check_missing
@@ -285,7 +287,8 @@ def evaluate_selectors(
     name = label_name(X, y)
     X, y, use_rep, columns = unpacked(X, y, use_rep)
     if not is_stored(X):
-        X = _checked(X, columns)
+        X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
+        check_finite(X, 0, None if columns is None else tuple(map(str, columns)), "X", whole=True)
     given = check_values(as_column(y))
     found = encode_labels(given, given.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
@@ -303,7 +306,8 @@ def evaluate_selectors(
         if names is not None:
             context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
         known = context.tiles.feature_names()
-        block = make_evaluation(
+        block = check_block(
+            EvaluateBlock,
             {
                 "n_selected": _as_list(n_selected),
                 "models": models,
@@ -320,7 +324,7 @@ def evaluate_selectors(
                 "max_samples": max_samples,
                 "informative": _as_names(informative, known),
                 "random_state": random_state,
-            }
+            },
         )
         methods = [_method(selector, label, found) for label, selector in _labeled(selectors).items()]
         rep = None
@@ -363,14 +367,6 @@ def evaluate_selectors(
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
         return _collected(context, stages, notes)
-
-
-def _checked(X: Any, names: Any) -> Any:
-    from sklearn.utils import check_array
-
-    found = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
-    check_finite(found, 0, None if names is None else tuple(str(name) for name in names), "X", whole=True)
-    return found
 
 
 def _as_list(values: Any) -> list[Any]:

@@ -208,10 +208,9 @@ class RunResult(Mapping[str, Any]):
             return None
         found = open_graph(self.url)
         assert isinstance(found, NeighborLists)
-        recall = next((graph["recall"] for graph in self["graphs"] if graph["recall"]), None)
+        recall = next((graph["recall"]["value"] for graph in self["graphs"] if graph["recall"]), None)
         indices = np.asarray(found.indices[...], dtype=np.int64)
-        value = None if recall is None else recall["value"]
-        return KNNGraph(indices, np.asarray(found.distances[...]), found.metric, found.scaling, value)
+        return KNNGraph(indices, np.asarray(found.distances[...]), found.metric, found.scaling, recall)
 
     def to_anndata(self, adata: Any, key_added: str = KEY, *, copy: bool = False) -> Any:
         """Add ``rank_METHOD``, ``score_METHOD`` and ``selected_METHOD`` to ``adata.var``, and ``uns["daskfs"]``.
@@ -358,8 +357,7 @@ class RunResult(Mapping[str, Any]):
         return read_run(self.url)
 
     def _table(self, name: str) -> pd.DataFrame:
-        table = read_parquet(Store(as_path(self.url)), name)
-        if table is None:
+        if (table := read_parquet(Store(as_path(self.url)), name)) is None:
             import pandas as pd
 
             return pd.DataFrame()

@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_array, column_or_1d, estimator_html_repr
@@ -46,8 +47,6 @@ from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from daskfs.graph.representation import Representation
 
 SHOWN = 10
@@ -197,7 +196,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         method, given = self._method(context.tiles.shape.n_samples, labels)
         if use_rep is None:
             if given is None:
-                _warn_of_dominant_columns(context, method, getattr(self, "feature_names_in_", None))
+                searched = [wanted for wanted, _ in method.parameters.lists(context.tiles.shape.n_samples).values()]
+                names = getattr(self, "feature_names_in_", None)
+                for text in dominance_warnings(context.tiles, searched, "graph_scaling='zscore'", names):
+                    warnings.warn(f"{text}.", DaskfsWarning, stacklevel=4)
             return method, given
         if given is not None:
             msg = "use_rep says how to make a graph, and graph is one already: leave one of them out."
@@ -299,8 +301,6 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         index of a column of X; its name is that of ``feature_names_in_``, or "x0", "x1", ... without names; `note` is
         that of ``reasons_``.
         """
-        import pandas as pd
-
         check_is_fitted(self, "ranking_")
         best_first = np.argsort(self.ranking_, kind="stable")
         names = np.array(self._names(), dtype=object)
@@ -400,13 +400,6 @@ def stored_representation(context: Context, use_rep: Any) -> Representation:
     check_size(found, shape.n_samples)
     put_representation(context.store, shape, values)
     return found
-
-
-def _warn_of_dominant_columns(context: Context, method: Method, names: Sequence[str] | None) -> None:
-    lists = method.parameters.lists(context.tiles.shape.n_samples)
-    searched = [wanted for wanted, _ in lists.values()]
-    for text in dominance_warnings(context.tiles, searched, "graph_scaling='zscore'", names):
-        warnings.warn(f"{text}.", DaskfsWarning, stacklevel=5)
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:

@@ -232,9 +232,7 @@ class RedundancyFilter(ScoreSelector):
                 check_counts(min(int(n_wanted), len(names)), len(choice["keep"]), reach)
         except JobError as error:
             raise InputError(str(error)) from None
-        wanted = {
-            key: getattr(block, key) for key in ("measure", "threshold", "demote", "n_candidates", "max_per_group")
-        }
+        wanted = block.model_dump(exclude={"keep", "drop", "groups"})
         scaling = checked_scaling(getattr(self.estimator, "score_scaling", None), "score_scaling")
         return {**wanted, **choice, "scaling": scaling}
 

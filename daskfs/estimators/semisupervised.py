@@ -190,8 +190,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
         check_neighbors(1, n_samples)
-        graph = self._given_graph()
-        if graph is None:
+        if (graph := self._given_graph()) is None:
             return self._made(parameters), None
         if not isinstance(graph, NeighborLists):
             msg = "graph holds a matrix of weights, and distances are needed: pass a KNNGraph."
@@ -201,8 +200,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         assert isinstance(method.parameters, SemiSupervisedParameters)
-        n_open = open_rows(context.store, method.parameters.mixed_graph.name)
-        if n_open:
+        if n_open := open_rows(context.store, method.parameters.mixed_graph.name):
             msg = (
                 f"{n_open} labeled rows may have nearer neighbors by d than were found: unlabeled rows beyond the "
                 "candidates in X. Raise n_neighbors, or pass a graph with longer lists."

@@ -96,10 +96,8 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
         _write_facts(group, contents)
         for name in contents.columns:
             _move(folder / "group.zarr" / name, target / "var" / name)
-        if "uns" not in root:
-            _move(folder / "group.zarr" / "uns", target / "uns")
-        else:
-            _move(folder / "group.zarr" / "uns" / KEY, target / "uns" / KEY)
+        facts = f"uns/{KEY}" if "uns" in root else "uns"
+        _move(folder / "group.zarr" / facts, target / facts)
     _list_columns(opened(), listed)
 
 

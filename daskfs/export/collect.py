@@ -71,9 +71,7 @@ def read_run(url: str) -> Contents:
     tiles = open_tiles(plan.tiles_url)
     rule = plan.stage("rank").parameters
     methods = methods_from(rule["methods"])
-    columns: dict[str, np.ndarray] = {}
-    may: dict[str, np.ndarray] = {}
-    selected: dict[str, np.ndarray] = {}
+    columns, may, selected = dict[str, np.ndarray](), dict[str, np.ndarray](), dict[str, np.ndarray]()
     for method in methods:
         table = method_scores(store, method)
         may[method.label] = selectable(store, method, table, filtered=bool(rule.get("filtered")))
@@ -102,11 +100,7 @@ def is_ours(column: str, facts: Mapping[str, Any]) -> bool:
 def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, Any]:
     job = manifest["job"]
     return {
-        "daskfs_version": manifest["daskfs_version"],
-        "created": manifest["created"],
-        "versions": manifest["versions"],
-        "n_selected": manifest["n_selected"],
-        "data": manifest["data"],
+        **{key: manifest[key] for key in ("daskfs_version", "created", "versions", "n_selected", "data")},
         "methods": {
             method.label: {
                 "method": method.criterion.name,

@@ -171,7 +171,6 @@ class DataBlock(Block):
     image_order: Literal["C", "F"] = Field(
         "C", description="Whether features go along the rows of an image (C), or down its columns (F), as in MATLAB."
     )
-
     feature_axis: str | None = Field(
         None,
         description=(
@@ -320,7 +319,6 @@ class ClusterBlock(Block):
             "the certificates for one that has it (distributed.comm.tls)."
         ),
     )
-
     cpu_target: Literal["x86-64-v3"] | None = Field(
         None,
         description=(
@@ -328,7 +326,6 @@ class ClusterBlock(Block):
             "node, so that nodes of several kinds give the same bits. None: what each finds fastest."
         ),
     )
-
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
         None,
         description=(

@@ -253,8 +253,3 @@ def make_data(raw: Mapping[str, Any]) -> DataBlock:
 def make_cluster(raw: Mapping[str, Any]) -> ClusterSettings:
     """Check a cluster block given by command-line options."""
     return ClusterSettings(**dict(check_block(ClusterBlock, raw)))
-
-
-def make_evaluation(raw: Mapping[str, Any]) -> EvaluateBlock:
-    """Check an evaluation block given by arguments."""
-    return check_block(EvaluateBlock, raw)

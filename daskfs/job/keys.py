@@ -56,7 +56,17 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
 def override_keys(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Apply overrides in the form of :func:`load_job` to `raw`, in place, and return it."""
     for override in overrides:
-        _apply(raw, override)
+        key, separator, text = override.partition("=")
+        where = f"--set {redact_credentials(override)}"
+        if not separator or not key:
+            msg = f"{where}: write key=value, for example --set graph.n_neighbors=10."
+            raise JobError(msg)
+        try:
+            value = _parse_yaml(text)
+        except ValueError as error:
+            msg = f"{where}: {redact_credentials(text)!r} is not a YAML value: {error}."
+            raise JobError(msg) from error
+        set_key(raw, key, value, where)
     return raw
 
 
@@ -131,24 +141,11 @@ def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
     return counted[id(value)]
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    override = redact_credentials(override)  # from here on only messages show it
-    if not separator or not key:
-        msg = f"--set {override}: write key=value, for example --set graph.n_neighbors=10."
-        raise JobError(msg)
-    try:
-        value = _parse_yaml(text)
-    except ValueError as error:
-        msg = f"--set {override}: {redact_credentials(text)!r} is not a YAML value: {error}."
-        raise JobError(msg) from error
-    set_key(raw, key, value, f"--set {override}")
-
-
 def set_key(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Set a dotted key of a job in place; :class:`JobError`, which begins with `where`, if it leads nowhere."""
     parts = key.split(".")
     target: Any = raw
+    place: Any
     for position, part in enumerate(parts):
         last = position == len(parts) - 1
         if isinstance(target, list):
@@ -158,17 +155,12 @@ def set_key(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
                     "not one of its numbers."
                 )
                 raise JobError(msg)
-            if isinstance(target[int(part)], str) and not last:
-                target[int(part)] = {"name": target[int(part)]}
-            if last:
-                target[int(part)] = value
-            target = target[int(part)]
+            place = int(part)
+            below = {"name": target[place]} if isinstance(target[place], str) else target[place]
         elif isinstance(target, dict):
-            if last:
-                target[part] = value
-            elif target.get(part) is None:
-                target[part] = {}
-            target = target[part]
+            place, below = part, {} if target.get(part) is None else target[part]
         else:
             msg = f"{where}: '{'.'.join(parts[:position])}' holds a value, not keys."
             raise JobError(msg)
+        target[place] = value if last else below
+        target = target[place]

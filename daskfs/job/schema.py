@@ -29,20 +29,14 @@ def json_schema() -> dict[str, Any]:
         "anyOf": [listed, {"const": "all"}],
         "description": "Criteria to rank by; all stands for every one that serves the labels and is not named besides.",
     }
-    sizes = schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"]
-    schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"] = {
+    properties = schema["$defs"]["EvaluateBlock"]["properties"]
+    sizes = properties["n_selected"]
+    properties["n_selected"] = {
         "anyOf": [sizes, sizes["items"]],
         "default": sizes.pop("default"),
         "description": sizes.pop("description"),
     }
-    _describe_models(schema["$defs"]["EvaluateBlock"]["properties"])
-    for block in ("MethodBlock", "ModelBlock"):
-        schema["$defs"].pop(block, None)
-    return schema
-
-
-def _describe_models(properties: dict[str, Any]) -> None:
-    """Allow one model or a list of models, each a name or a mapping of a name and parameters."""
+    # one model or a list of models, each a name or a mapping of a name and parameters
     metrics = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     own = {"name": {"type": "string"}, "label": {"type": ["string", "null"]}, "metrics": metrics}
     entry = {"anyOf": [{"type": "string"}, {"type": "object", "properties": own, "required": ["name"]}]}
@@ -51,3 +45,6 @@ def _describe_models(properties: dict[str, Any]) -> None:
         "default": ["knn"],
         "description": properties["models"]["description"],
     }
+    for block in ("MethodBlock", "ModelBlock"):
+        schema["$defs"].pop(block, None)
+    return schema

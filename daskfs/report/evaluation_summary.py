@@ -46,8 +46,7 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
     `stages` are the facts of the stages of the plan, with name, units and seconds of the units; `times` the wall and
     busy seconds of the stages that ran in this call, by name, and their number of threads.
     """
-    stage = plan.stage_of(EVALUATE_STAGE)
-    if stage is None:
+    if (stage := plan.stage_of(EVALUATE_STAGE)) is None:
         return None
     own = [one.name for one in plan.stages if "n_splits" in one.parameters]
     ran = [times["stages"][name] for name in own if name in times["stages"]]
@@ -66,8 +65,7 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
 
 def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) -> Evaluation:
     """Return the summary for the report, with the `cost` of :func:`evaluation_cost`; empty without evaluation."""
-    stage = plan.stage_of(EVALUATE_STAGE)
-    if stage is None:
+    if (stage := plan.stage_of(EVALUATE_STAGE)) is None:
         return Evaluation()
     p, design = stage.parameters, Design(stage.parameters)
     methods, grids = design.methods, plan.facts.get("grids") or {}

@@ -148,14 +148,10 @@ class Plot:
         if axes is None:
             from matplotlib import pyplot as plt
 
-            figure, axes = plt.subplots(figsize=(self.size[0] / 72, self.size[1] / 72))
             width, height = self.size
-            sides = {"right": 1 - self.right / width}
-            if self.left:
-                sides["left"] = self.left / width
-            if self.bottom:
-                sides["bottom"] = self.bottom / height
-            figure.subplots_adjust(**sides)
+            figure, axes = plt.subplots(figsize=(width / 72, height / 72))
+            sides = {"right": 1 - self.right / width, "left": self.left / width, "bottom": self.bottom / height}
+            figure.subplots_adjust(**{side: share for side, share in sides.items() if share})
         axes.set_xlabel(self.x_name)
         axes.set_ylabel(self.y_name)
         self.draw(axes)

@@ -116,10 +116,13 @@ def run_facts(
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
-    names, verdict, best = open_tiles(tiles.url).feature_names(), _verdict(store, plan), best_features(store, plan)
+    names, best = open_tiles(tiles.url).feature_names(), best_features(store, plan)
+    verdict, repeated = None, list[str]()
+    if (evaluated := plan.stage_of(EVALUATE_STAGE)) is not None:
+        verdict = evaluation_verdict(store, evaluated.parameters, read_table(store, "stability"), len(names))
+        repeated = repeated_rows_warnings(store, evaluated.parameters)
     trust = trust_warnings(Context(store), best, names, verdict, filtered=plan.stage_of(FILTER_STAGE) is not None)
-    evaluated = plan.stage_of(EVALUATE_STAGE)
-    trust += [] if evaluated is None else repeated_rows_warnings(store, evaluated.parameters)
+    trust += repeated
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -150,15 +153,6 @@ def run_facts(
         "ranking": str(store.path(layout.RANKING_CSV)),
         "report": str(store.path(layout.REPORT_HTML)),
     }
-
-
-def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
-    """Return the verdict of the evaluation, None without one."""
-    stage = plan.stage_of(EVALUATE_STAGE)
-    if stage is None:
-        return None
-    n_features = int(plan.facts["shape"]["n_features"])
-    return evaluation_verdict(store, stage.parameters, read_table(store, "stability"), n_features)
 
 
 def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
@@ -264,8 +258,7 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
 
 def _representation(plan: Plan, search: Stage) -> str | None:
     """Return the representation of the rows that a search compares, None for rows of X or their components."""
-    columns = search.parameters["graph"].get("rep_columns")
-    if columns is None:
+    if (columns := search.parameters["graph"].get("rep_columns")) is None:
         return None
     copied = next(stage for stage in plan.stages if stage.is_of(REPRESENTATION_STAGE))
     return f"{copied.parameters['where'].removeprefix('graph.use_rep ')}, {columns} columns"
@@ -563,8 +556,7 @@ def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarr
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:
     """Return images of scores and selected features; None if features are not pixels."""
-    stage = plan.stage_of(SCORE_IMAGES_STAGE)
-    if stage is None:
+    if (stage := plan.stage_of(SCORE_IMAGES_STAGE)) is None:
         return None
     shape, order, sizes = (stage.parameters[key] for key in ("image_shape", "image_order", "sizes"))
     return {

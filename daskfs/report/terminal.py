@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import shutil
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any
 
 from daskfs.report.values import shorten
@@ -85,12 +85,8 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     columns = [[shorten(name, LONGEST_NAME) for name in (one["method"], *one["features"])] for one in best]
     widths = [max(map(len, column)) for column in columns]
-    room, shown = shutil.get_terminal_size().columns - 2, 0
-    for width in widths:
-        room -= width + len(GAP)
-        if room < 0 and shown:
-            break
-        shown += 1
+    room = shutil.get_terminal_size().columns - 2
+    shown = max(1, sum(end <= room for end in accumulate(len(GAP) + width for width in widths)))
     rows = list(zip_longest(*columns[:shown], fillvalue=""))
     lines = [f"{GAP}  {_row(rows[0], widths)}"]
     lines += [f"{rank:>2}{GAP}{_row(row, widths)}" for rank, row in enumerate(rows[1:], start=1)]

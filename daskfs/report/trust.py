@@ -78,9 +78,8 @@ def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) 
     found = {}
     for label, features in best.items():
         own = np.searchsorted(used, np.asarray(features, np.int64))
-        alike = np.abs(Z[:, own].T @ Z[:, own]) >= COPY
-        count = int(np.triu(alike, k=1).any(axis=0).sum())
-        if count:
+        alike = np.triu(np.abs(Z[:, own].T @ Z[:, own]) >= COPY, k=1)
+        if count := int(alike.any(axis=0).sum()):
             found[label] = f"{count} of {own.size} of {label}"
     if not found:
         return []

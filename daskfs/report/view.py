@@ -392,10 +392,12 @@ def _graph(graph: Graph, index: int, data: Data | None) -> dict[str, Any]:
 
 
 def _graph_facts(graph: Graph, data: Data | None) -> list[Fact]:
+    shares = graph.explained_variance_ratio
+    explained = sum(share for share in shares if share is not None)
     return [
         ("Metric", format_text(graph.metric)),
         ("Scaling", graph.scaling or "none"),
-        *_component_facts(graph.explained_variance_ratio),
+        *([("Principal components", f"{len(shares)}, with {explained:.1%} of the variance")] if shares else []),
         ("Neighbors", format_count(graph.n_neighbors)),
         ("Search", "NN-descent" if graph.engine == "descent" else format_text(graph.engine)),
         *([("Source", graph.source)] if graph.source else []),
@@ -409,11 +411,6 @@ def _graph_facts(graph: Graph, data: Data | None) -> list[Fact]:
         ("Largest component", _largest(graph, data)),
         ("Isolated nodes", format_count(graph.n_isolated)),
     ]
-
-
-def _component_facts(shares: list[Number]) -> list[Fact]:
-    known = [share for share in shares if share is not None]
-    return [("Principal components", f"{len(shares)}, with {sum(known):.1%} of the variance")] if shares else []
 
 
 def _mixed_facts(graph: Graph) -> list[Fact]:

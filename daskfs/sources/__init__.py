@@ -61,12 +61,11 @@ def is_data(name: str) -> bool:
 
 
 def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
-    scheme, colon, _ = spec.source.partition(":")
-    if colon and scheme == "sklearn":
+    if spec.source.startswith("sklearn:"):
         from daskfs.sources.bundled import BundledSource
 
         return BundledSource(spec)
-    if colon and scheme == "synthetic":
+    if spec.source.startswith("synthetic:"):
         from daskfs.sources.synthetic import SyntheticSource
 
         return SyntheticSource(spec)

@@ -59,8 +59,7 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
 
 
 def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:
-    array = folder.array(name)
-    if array is not None:
+    if (array := folder.array(name)) is not None:
         return DenseMatrix(array), (name,)
     if is_sparse_group(folder, name):
         return sparse_matrix(folder, name), parts_of(name)
@@ -138,8 +137,7 @@ class Frame:
         :class:`InputError`.
         """
         path = f"{self.name}/{column}"
-        array = self._folder.array(path)
-        if array is not None:
+        if (array := self._folder.array(path)) is not None:
             categories = self._folder.array(f"{self.name}/{CATEGORIES}/{column}")
             return array[rows] if categories is None else _categorical(array[rows], categories[:], array.where)
         encoding = text_of(self._folder.attributes(path).get(ENCODING, "none"))
@@ -154,8 +152,7 @@ class Frame:
         raise InputError(msg)
 
     def _part(self, path: str, name: str, rows: slice = slice(None)) -> np.ndarray:
-        array = self._folder.array(f"{path}/{name}")
-        if array is not None:
+        if (array := self._folder.array(f"{path}/{name}")) is not None:
             return array[rows]
         if self._folder.is_group(f"{path}/{name}"):  # text that may be missing
             return self.read(f"{path.removeprefix(self.name + '/')}/{name}", rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import InputError, nearest
+from daskfs.errors import InputError, first_few, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.values import as_column
@@ -135,9 +135,7 @@ def check_text(values: np.ndarray, where: str, start: int = 0) -> None:
 
 def shorten_names(names: Sequence[str]) -> str:
     """Return up to twenty of `names`, separated by commas, and the number of the rest."""
-    shown = ", ".join(repr(name) for name in names[:LISTED_NAMES])
-    left_out = len(names) - LISTED_NAMES
-    return f"{shown} and {left_out} more" if left_out > 0 else shown or "none"
+    return first_few([repr(name) for name in names], LISTED_NAMES) or "none"
 
 
 def unknown_name(name: str, kind: str, valid: Sequence[str], where: str) -> InputError:

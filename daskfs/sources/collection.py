@@ -221,16 +221,7 @@ def open_collection(spec: SourceSpec) -> CollectionSource:
 
 
 class CollectionSource(LabeledSource):
-    """Rows of a dask collection. Labels and values of rows can only come from files.
-
-    Parameters
-    ----------
-    spec
-        Description of the data.
-    layout
-        Layout of the collection.
-    blocks
-        Returns its blocks.
+    """Rows of a dask collection, from what `blocks` returns. Labels and values of rows can only come from files.
 
     Attributes
     ----------

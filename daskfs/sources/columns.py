@@ -37,7 +37,7 @@ class TextColumn:
         if self._kind is None:
             self._kind = self._kind_of(self._first_pass())
         few, self._few = self._few, []
-        for part in few or self._trimmed():
+        for part in few or map(trimmed, self._read()):
             if pa.types.is_null(self._kind):
                 yield np.full(len(part), None, dtype=object)
             elif pa.types.is_floating(self._kind):
@@ -45,13 +45,10 @@ class TextColumn:
             else:
                 yield arrow_to_labels(part.cast(self._kind), "")
 
-    def _trimmed(self) -> Iterator[Any]:
-        return map(trimmed, self._read())
-
     def _first_pass(self) -> Iterator[Any]:
         """Yield the parts, and keep them if all are few rows."""
         few, size = list[Any](), 0
-        for part in self._trimmed():
+        for part in map(trimmed, self._read()):
             size += len(part)
             few = [*few, part] if size <= ROWS_AT_ONCE else []
             yield part

@@ -232,8 +232,7 @@ class CsvTable:
 
     def check_features(self, columns: Sequence[int]) -> None:
         """Raise :class:`InputError` if a feature column has no name in the header."""
-        unnamed = [column for column in columns if self.columns[column] == ""]
-        if unnamed:
+        if unnamed := [column for column in columns if self.columns[column] == ""]:
             msg = (
                 f"{self.path}: column {unnamed[0]} has no name, as when a table is written with its row index; give it "
                 "a name, or put '' in data.exclude."

@@ -113,8 +113,7 @@ def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Descripti
 
 
 def _describe_archive(npz: NpzFile) -> Description:
-    headers = {name: npz.header(name) for name in npz.members}
-    members = [_member(name, shape, dtype) for name, (shape, dtype) in headers.items()]
+    members = [_member(name, *npz.header(name)) for name in npz.members]
     return Description(_profiles(members, lambda name: npz.open_checked(name).read_all()), members)
 
 
@@ -137,8 +136,7 @@ def _describe_anndata(folder: Folder) -> Description:
 def _matrices(folder: Folder, names: Sequence[str] | dict[str, None]) -> Iterator[dict[str, Any]]:
     """Yield the arrays and sparse matrices among some members."""
     for name in names:
-        array = folder.array(name)
-        if array is not None:
+        if (array := folder.array(name)) is not None:
             yield _member(name, array.shape, array.dtype)
         elif is_sparse_group(folder, name):
             matrix = sparse_matrix(folder, name)

@@ -126,8 +126,7 @@ def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | 
             continue
         if not isinstance(node, h5py.Group):
             return None
-        link = _link(node, part, f"{where}:{name}")
-        if link is None:
+        if (link := _link(node, part, f"{where}:{name}")) is None:
             return None
         if isinstance(link, h5py.SoftLink):
             followed += 1

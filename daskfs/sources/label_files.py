@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -39,8 +38,7 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     InputError
         If the file, member or column does not exist.
     """
-    found = split_reference(ref)
-    if found is None:
+    if (found := split_reference(ref)) is None:
         msg = f"data.{what} is {ref!r}: there is no such file."
         raise InputError(msg)
     path, member = found
@@ -55,8 +53,11 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     if suffix == ".npy":
         return array_in_file(path, None).in_parts
     if suffix == ".txt":
+        import pyarrow as pa
+
         lines = TextLines(path, str.strip, "text in UTF-8 with one label a line")
-        return _with_trailing_blank(TextColumn(lines.arrow_parts), lambda: lines.n_blank, n_samples)
+        column = TextColumn(lambda: (pa.array(part, pa.string()) for part in lines.parts()))
+        return _with_trailing_blank(column, lambda: lines.n_blank, n_samples)
     msg = f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt."
     raise InputError(msg)
 
@@ -107,13 +108,6 @@ class TextLines:
         except UnicodeDecodeError as error:
             msg = f"{self._path} is not {self._content}."
             raise InputError(msg) from error
-
-    def arrow_parts(self) -> Iterator[Any]:
-        """Yield the values as Arrow arrays of text."""
-        import pyarrow as pa
-
-        for part in self.parts():
-            yield pa.array(part, pa.string())
 
 
 def _with_trailing_blank(

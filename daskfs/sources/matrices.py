@@ -20,7 +20,6 @@ READ_BYTES = 4 << 20
 """Bytes of rows that are read and converted at a time, unless a chunk is larger."""
 ENCODINGS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
 
-
 Array = Hdf5Array | ZarrMember
 Folder = Hdf5Folder | ZarrFolder
 
@@ -138,8 +137,7 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
 
 def matrix_part(folder: Folder, path: str) -> Array:
     """Return one of the arrays of a sparse matrix; :class:`InputError` if there is none of that name."""
-    found = folder.array(path)
-    if found is None:
+    if (found := folder.array(path)) is None:
         msg = f"{folder.where}:{path} is no array; the parts of a sparse matrix are."
         raise InputError(msg)
     return found

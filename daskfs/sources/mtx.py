@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
@@ -213,8 +215,6 @@ def _columns(
     path: StoragePath, data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], first: int
 ) -> list[np.ndarray]:
     """Return the `wanted` columns of some lines, separated by any whitespace."""
-    import pyarrow as pa
-
     try:
         table = _table(data, names, wanted)
     except pa.ArrowInvalid:
@@ -233,9 +233,6 @@ def _columns(
 
 
 def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], kind: Any = None) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv
-
     types = {name: kind or pa.float64() if name in VALUES else pa.int64() for name in wanted}
     if not data.strip():
         return pa.table({name: pa.array([], types[name]) for name in wanted})

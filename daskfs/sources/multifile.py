@@ -121,8 +121,7 @@ def _is_table(file: StoragePath) -> bool:
 def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
     """Yield the files directly in a folder, with size and modification time."""
     below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
-    columns = sorted(child.name for child in below if "=" in child.name and child.is_dir())
-    if columns:
+    if columns := sorted(child.name for child in below if "=" in child.name and child.is_dir()):
         msg = (
             f"{folder} has the folders {shorten_names(columns)}, whose names stand for the values of a column, "
             "which is not read from there: write the table without them, or name the files by the pattern "

@@ -109,19 +109,11 @@ class NpyFile:
 
     def read_all(self) -> np.ndarray:
         """Return the whole array in its dtype, for small members such as labels; a scalar gets shape (1,)."""
-        if self.shape:
-            return self.read(0, self.shape[0])
-        out = np.empty(1, dtype=self.dtype.newbyteorder("="))
-        with self._location.reading() as fill:
-            self._fill_by_rows(fill, 0, out)
-        check_text(out, self.where)
-        return out
+        return self.read(0, next(iter(self.shape), 1))
 
     def in_parts(self, rows_at_once: int | None = None) -> Iterator[np.ndarray]:
         """Yield the whole array as :meth:`read_all` returns it, in parts as :func:`~daskfs.sources.columns.in_rows`."""
-        if not self.shape:
-            return iter([self.read_all()])
-        return in_rows(self.shape[0], lambda rows: self.read(rows.start, rows.stop), rows_at_once)
+        return in_rows(next(iter(self.shape), 1), lambda rows: self.read(rows.start, rows.stop), rows_at_once)
 
     def _fill_by_rows(self, fill: Fill, start: int, out: np.ndarray) -> None:
         flat = out.reshape(-1)

@@ -45,25 +45,9 @@ class LabelRef:
 def resolve_column(
     spec: SourceSpec, what: str, own: Sequence[str], kind: str, default: str | None = None
 ) -> LabelRef | None:
-    """Find a column that `spec` names among the source's `own` names, then among files.
+    """Find the column that field `what` of `spec` names, else `default`, among the source's `own`, then among files.
 
-    Parameters
-    ----------
-    spec
-        Description of the data.
-    what
-        Field of `spec` that names it: "labels", "row_names", or a key of :data:`daskfs.sources.base.SAMPLE_COLUMNS`.
-    own
-        Columns or members of the source.
-    kind
-        Noun for one of `own` in messages: ``"column"`` or ``"member"``.
-    default
-        The name to use if `spec` has none; ``None`` for no column.
-
-    Raises
-    ------
-    InputError
-        If there is no such column or file.
+    `kind` is a noun for one of `own` in messages: "column" or "member". :class:`InputError` if there is none.
     """
     name = default if (named := getattr(spec, what)) is None else named
     if name is None:
@@ -138,30 +122,12 @@ def resolve_feature_names(
     read_member: MemberReader | None = None,
     kind: str = "member",
 ) -> tuple[str, ...] | None:
-    """Return one name for each column of X, or ``None`` if there are no names.
+    """Return one name for each column of X, or None if there are no names.
 
-    Parameters
-    ----------
-    spec
-        Description of the data.
-    n_features
-        Number of columns of X.
-    own
-        The source's own names, used unless the user named others.
-    members
-        Members of the source that may hold names.
-    read_member
-        Reads one of `members`.
-    kind
-        Noun for one of `members` in messages.
-
-    Raises
-    ------
-    InputError
-        If the reference does not exist, or does not hold `n_features` names.
+    They are the source's `own` unless the user named others: a file, or one of the `members`, each a `kind` in messages
+    that `read_member` reads. :class:`InputError` if that does not exist, or does not hold `n_features` names.
     """
-    reference = spec.feature_names
-    if reference is None:
+    if (reference := spec.feature_names) is None:
         return tuple(own) if own is not None else None
     if read_member is not None and reference in members:
         names = _names_of_member(read_member(reference), f"{spec.source}:{reference}")

@@ -126,8 +126,7 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     The file is an ``.npy`` array or ``.npz`` member, a column of a ``.csv`` table with a header, or else lines of text,
     whose first tab-separated column, or the one of the given number, holds the names.
     """
-    found = split_reference(reference)
-    if found is None:
+    if (found := split_reference(reference)) is None:
         msg = f"data.row_names is {reference!r}: there is no such file."
         raise InputError(msg)
     path, member = found

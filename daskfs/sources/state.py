@@ -118,8 +118,7 @@ def as_planned(
 
 
 def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: slice | None) -> None:
-    changed = changed_file(spec, planned, source, rows)
-    if changed is not None:
+    if (changed := changed_file(spec, planned, source, rows)) is not None:
         state = "changed" if as_path(changed).exists() or split_reference(changed) else "went away"
         msg = (
             f"{changed} {state} after its reading was planned: restore it, and let it be until it is read; or start "

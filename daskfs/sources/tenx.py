@@ -77,7 +77,6 @@ def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, .
 
 
 def _need(folder: Folder, name: str) -> Array:
-    array = folder.array(name)
-    if array is None:
+    if (array := folder.array(name)) is None:
         raise unknown_name(name, "array", folder.members(name.rpartition("/")[0]), folder.where)
     return array

@@ -100,8 +100,7 @@ class _Variables:
 
     def read(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Return the decoded values of an array, one per row or feature, or those of `rows`."""
-        array = self._folder.array(name)
-        if array is None:
+        if (array := self._folder.array(name)) is None:
             raise unknown_name(name, "member", self.columns, self._folder.where)
         if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and must not be loaded
             msg = f"{array.where} has shape {array.shape}; one value for each row or feature is needed."

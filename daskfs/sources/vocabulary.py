@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -87,17 +87,14 @@ class Vocabulary:
             for name, count in zip(named, counts, strict=True):
                 if name is not None:
                     self.names[name] = self.names.get(name, 0) + count
-            self._note_types({type(value) for value, name in zip(values, named, strict=True) if name is not None})
+            for kind in {type(value) for value, name in zip(values, named, strict=True) if name is not None}:
+                self.are_numbers &= issubclass(kind, (int, float, np.number))
+                self.has_fractions |= issubclass(kind, (float, np.floating))
             self.has_minus_one |= "-1" in named and any(value == -1 for value in values)
         self.missing.add(self._n_rows, ~np.array([*known, False])[codes])
         self._n_rows += part.size
         if len(self.numbers) + len(self.names) > self._most:
             raise InputError(self._too_many)
-
-    def _note_types(self, types: Iterable[type]) -> None:
-        for kind in types:
-            self.are_numbers &= issubclass(kind, (int, float, np.number))
-            self.has_fractions |= issubclass(kind, (float, np.floating))
 
     def all_names(self) -> dict[str, int]:
         """Return the number of rows by name, those of numbers included."""

@@ -63,8 +63,7 @@ def read_metadata(path: StoragePath) -> Metadata | None:
     """Read the metadata of the Zarr array or group at `path`; return ``None`` if there is none."""
     for name in METADATA_FILES:
         file = path / name
-        document = _json(file)
-        if document is None:
+        if (document := _json(file)) is None:
             continue
         if not isinstance(document, dict):
             msg = f"{file} is not Zarr metadata."
@@ -245,8 +244,7 @@ class ZarrFolder:
     def attributes(self, name: str) -> Mapping[str, Any]:
         """Return the attributes of an array or a group, empty if there are none."""
         path = self._below(name)
-        metadata = read_metadata(path)
-        if metadata is None:
+        if (metadata := read_metadata(path)) is None:
             return {}
         found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
         return found if isinstance(found, dict) else {}
@@ -284,8 +282,7 @@ class ZarrFolder:
 
     def need(self, name: str) -> ZarrMember:
         """Return the array `name`; raise :class:`InputError` if there is none."""
-        found = self.array(name)
-        if found is None:
+        if (found := self.array(name)) is None:
             msg = f"{self._below(name)} is not a Zarr array."
             raise InputError(msg)
         return found
@@ -306,8 +303,7 @@ def open_array(path: StoragePath) -> zarr.Array[Any]:
     """Open a Zarr array, version 2 or 3, for reading; raise :class:`InputError` if it is missing or cannot be read."""
     import zarr
 
-    metadata = _array_metadata(path)
-    if metadata is None:
+    if (metadata := _array_metadata(path)) is None:
         msg = f"{path} is not a Zarr array."
         raise InputError(msg)
     check_codecs(metadata.document, path)

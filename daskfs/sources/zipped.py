@@ -13,7 +13,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import read_error, unknown_name
-from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
+from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, NpyFile, parse_header
 from daskfs.sources.unpacked import KEPT, ScratchFile, unpack
 from daskfs.storage import StoragePath, first_line, zip_archive
 from daskfs.storage.file_cache import cached_by_file
@@ -46,12 +46,8 @@ class NpzFile:
     def open(self, member: str) -> NpyFile:
         """Return a reader of one member; a deflated one is unpacked on its first use in a process."""
         entry, where = self._entry(member)
-        location: Location
-        if entry.compress_type == zipfile.ZIP_STORED:
-            location = self._stored(entry, where)
-        else:
-            location = _unpack(self.path, entry.filename)
-        return NpyFile(location, where)
+        is_stored = entry.compress_type == zipfile.ZIP_STORED
+        return NpyFile(self._stored(entry, where) if is_stored else _unpack(self.path, entry.filename), where)
 
     def open_checked(self, member: str) -> NpyFile:
         """Return a reader of one member, whose checksum has been compared; for a stored one that is a pass over it."""
