@@ -102,16 +102,10 @@ def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
 
-def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tuple[int, bool]:
-    """Return the number of finished rounds of the loop of a stage, and whether the loop is done.
-
-    The loop is also done if its outputs are no longer needed.
-    """
-    loop = [s for s in stages if s.loop == stage.loop]
-    if any(pending_units(context, s, stages) for s in loop):
-        return reached_round(context, stage.loop, stages)
-    n_rounds, _ = ended_rounds(context, stage.loop, stages)
-    return n_rounds, n_rounds > 0
+def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
+    """Return the number of finished rounds of the loop of a stage."""
+    is_pending = any(pending_units(context, s, stages) for s in stages if s.loop == stage.loop)
+    return (reached_round if is_pending else ended_rounds)(context, stage.loop, stages)[0]
 
 
 def recorded_units(context: Context, stage: Stage) -> range:
@@ -244,8 +238,8 @@ def run_stage(
         all others are done, for those with a transient failure in every attempt; :class:`ClusterError` if the scheduler
         or all workers are gone.
     """
+    units = list(units)
     if pool.client is None:
-        units = list(units)
         _run_here(context, stage, units, pool, _begun(context, stage, units, report), inputs)
         context.store.ledger.close(stage.name)
         return
@@ -268,9 +262,8 @@ def _begun(context: Context, stage: Stage, units: Sequence[int], report: Report)
 
 
 def _run_here(
-    context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report, inputs: str | None
+    context: Context, stage: Stage, units: Sequence[int], pool: Pool, report: Report, inputs: str | None
 ) -> None:
-    units = list(units)
     retries, remaining, feed = Retries(), iter(units), feed_of(stage, units, None)
     while True:
         now = time.monotonic()
@@ -332,13 +325,12 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         self,
         context: Context,
         stage: Stage,
-        units: Iterable[int],
+        units: Sequence[int],
         pool: Pool,
         identity: str,
         report: Report,
         inputs: str | None,
     ) -> None:
-        units = list(units)
         self._context, self._stage = context, stage
         self._report = _begun(context, stage, units, report)
         self._flight = Flight(context, stage, units, pool, identity, inputs)
@@ -384,11 +376,8 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         except NoValidWorkerError as error:
             msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
             raise ClusterError(msg) from error
-        except (
-            ImportError,
-            AttributeError,
-            TypeError,
-        ) as error:  # from the code that runs units; a unit's own error is a UnitError
+        except (ImportError, AttributeError, TypeError) as error:
+            # from the code that runs units; a unit's own error is a UnitError
             raise ClusterError(cannot_serve(error)) from error
         except CancelledError as error:
             flight.put_back(unit, error)
