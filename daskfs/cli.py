@@ -43,11 +43,7 @@ _OF_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPER
 _UsageError: Any = typer.BadParameter.__base__
 """Base class of typer's errors for invalid arguments; newer versions do not export it."""
 
-app = typer.Typer(
-    epilog=EPILOG,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB", help="Job file (YAML).")]
@@ -277,10 +273,7 @@ def _explanation_lines(stage: dict[str, Any]) -> list[str]:
     if not stage["cost"]:
         return [f"{stage['stage']} was planned by an older daskfs, which did not note what its units hold"]
     lines = [f"{held['bytes'] / MiB:>12.1f} MiB  {held['held']}" for held in stage["cost"] if held["bytes"]]
-    return [
-        *lines,
-        f"{stage['peak_bytes'] / MiB:>12.1f} MiB  peak of each unit of {stage['stage']}",
-    ]
+    return [*lines, f"{stage['peak_bytes'] / MiB:>12.1f} MiB  peak of each unit of {stage['stage']}"]
 
 
 def _plan_lines(result: dict[str, Any]) -> list[str]:

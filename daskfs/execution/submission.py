@@ -130,14 +130,8 @@ def run_stages(
 ) -> None:
     """Run the pending units of stages, in order, loops until they finish, and delete outputs no longer needed.
 
-    Parameters
-    ----------
-    context, pool, identity, report
-        As in :func:`run_stage`.
-    stages
-        The stages, with their fingerprints.
-    begin
-        Called for every stage with pending units, with their number; once for a loop.
+    Other parameters are those of :func:`run_stage`. `begin` is called for every stage with pending units, with their
+    number; once for a loop.
     """
 
     def asked(stage: Stage) -> list[int]:
@@ -212,24 +206,9 @@ def run_stage(
 ) -> None:
     """Run some units of a stage, of a loop those of one round.
 
-    Parameters
-    ----------
-    context
-        Run store; not in memory if there is a client.
-    stage
-        The stage, with its fingerprint.
-    units
-        Unit numbers.
-    pool
-        Workers or threads.
-    identity
-        Identity of the plan, so that workers do not use a cached one.
-    report
-        Called for every finished unit.
-    inputs
-        Result of :func:`inputs_of`.
-    beside
-        Stages that run meanwhile.
+    The store is not in memory if the pool has a client. `identity` is that of the plan, so that workers do not use a
+    cached one; `report` is called for every finished unit; `inputs` are the result of :func:`inputs_of`; the stages
+    `beside` run meanwhile.
 
     Raises
     ------

@@ -280,10 +280,7 @@ class Store:
         """Write small arrays, of any shape and dtype, and facts as one object: one file instead of a folder each."""
         count_bytes(written=sum(values.nbytes for values in arrays.values()))
         if self.root is None:  # packing takes longer than a round of few rows
-            self._together[name] = (
-                {key: values.copy() for key, values in arrays.items()},
-                _copied(dict(facts or {})),
-            )
+            self._together[name] = ({key: values.copy() for key, values in arrays.items()}, _copied(dict(facts or {})))
             return
         named: dict[str, Any] = {f"a-{key}": np.asarray(values, order="C") for key, values in arrays.items()}
         kinds = {key: [values.dtype.str, values.shape] for key, values in named.items()}
