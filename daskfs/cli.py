@@ -43,11 +43,7 @@ _OF_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPER
 _UsageError: Any = typer.BadParameter.__base__
 """Base class of typer's errors for invalid arguments; newer versions do not export it."""
 
-app = typer.Typer(
-    epilog=EPILOG,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB", help="Job file (YAML).")]
@@ -277,10 +273,7 @@ def _explanation_lines(stage: dict[str, Any]) -> list[str]:
     if not stage["cost"]:
         return [f"{stage['stage']} was planned by an older daskfs, which did not note what its units hold"]
     lines = [f"{held['bytes'] / MiB:>12.1f} MiB  {held['held']}" for held in stage["cost"] if held["bytes"]]
-    return [
-        *lines,
-        f"{stage['peak_bytes'] / MiB:>12.1f} MiB  peak of each unit of {stage['stage']}",
-    ]
+    return [*lines, f"{stage['peak_bytes'] / MiB:>12.1f} MiB  peak of each unit of {stage['stage']}"]
 
 
 def _plan_lines(result: dict[str, Any]) -> list[str]:
@@ -773,17 +766,15 @@ def inspect(
 
     found = inspect_data(make_data({"source": source, **data}))
     if "problem" not in found:
-        flags = [f"--{key.replace('_', '-')}" for key in data]
-        words = [word for flag, value in zip(flags, data.values(), strict=True) for word in _words(flag, value)]
-        needed = (
-            word for key, value in needed_keys(found).items() if key not in data for word in _words(f"--{key}", value)
-        )
-        found["next"] = shlex.join(["daskfs", "rank", source, *words, *needed])
+        options = {**data, **needed_keys(found), **data}  # what is named comes first, and counts
+        words = [word for key, value in options.items() for word in _words(key, value)]
+        found["next"] = shlex.join(["daskfs", "rank", source, *words])
     _emit(found, _description_lines, as_json=as_json)
 
 
-def _words(flag: str, value: Any) -> list[str]:
-    """Return an option of a command and its value; a list is given by one option for each entry."""
+def _words(key: str, value: Any) -> list[str]:
+    """Return the option of a key of ``data`` and its value; a list is given by one option for each entry."""
+    flag = f"--{key.replace('_', '-')}"
     if isinstance(value, list):
         return [f"{flag}={entry}" for entry in value]
     return [flag] if value is True else [flag, *value] if isinstance(value, tuple) else [f"{flag}={value}"]

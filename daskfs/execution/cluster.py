@@ -33,12 +33,7 @@ DASK_SETTINGS: dict[str, Any] = {
 }
 """Dask settings of the driver and of the workers that it starts; `dask` in a job overrides them."""
 
-ONE_THREAD = {
-    "NUMBA_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
+ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Environment of every worker process: units run in parallel, numerical libraries do not."""
 
 NOTHING_SERVED: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}

@@ -92,11 +92,10 @@ class Flight:
     """
 
     def __init__(
-        self, context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str, inputs: str | None
+        self, context: Context, stage: Stage, units: Sequence[int], pool: Pool, identity: str, inputs: str | None
     ) -> None:
         self._context, self._stage, self._pool = context, stage, pool
         self._identity, self._inputs = identity, inputs
-        units = list(units)
         self._remaining, self._feed = deque(units), feed_of(stage, units, pool.client)
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
@@ -285,10 +284,14 @@ class Flight:
         if self._retries.survives(unit, n_deaths) and self._problem is None:
             self._submit([unit], anywhere=True)
         else:
-            error, pool = UnitError(_killed(self._stage, unit, worker)), self._pool
-            error.failure = write_unit_failure(
-                self._context.store, self._stage, unit, self._inputs, error, pool.last_words(worker)
+            stage = self._stage
+            error = UnitError(
+                f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last "
+                f"{worker}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran out of "
+                "memory, raise cluster.memory_limit or start fewer workers."
             )
+            words = self._pool.last_words(worker)
+            error.failure = write_unit_failure(self._context.store, stage, unit, self._inputs, error, words)
             self.stop(error)
 
     def put_back(self, unit: int, error: CancelledError) -> None:
@@ -410,11 +413,3 @@ class Flight:
                 del self._running[key]
                 asked.future.release()
                 self._submit([asked.unit], anywhere=True)
-
-
-def _killed(stage: Stage, unit: int, worker: str) -> str:
-    return (
-        f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last {worker}. "
-        f"A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; "
-        "if workers ran out of memory, raise cluster.memory_limit or start fewer workers."
-    )

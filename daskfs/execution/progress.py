@@ -145,12 +145,8 @@ class PlainProgress(Progress):
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Print that a stage begins."""
         self._clocks.begin(stage, n_pending)
-        what = (
-            f"loop {stage.loop} begins"
-            if stage.loop
-            else f"stage {stage.name}: {n_pending} of {stage.n_units} units to run"
-        )
-        self.message(what)
+        units = f"stage {stage.name}: {n_pending} of {stage.n_units} units to run"
+        self.message(f"loop {stage.loop} begins" if stage.loop else units)
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a unit."""

@@ -102,16 +102,10 @@ def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
 
-def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tuple[int, bool]:
-    """Return the number of finished rounds of the loop of a stage, and whether the loop is done.
-
-    The loop is also done if its outputs are no longer needed.
-    """
-    loop = [s for s in stages if s.loop == stage.loop]
-    if any(pending_units(context, s, stages) for s in loop):
-        return reached_round(context, stage.loop, stages)
-    n_rounds, _ = ended_rounds(context, stage.loop, stages)
-    return n_rounds, n_rounds > 0
+def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
+    """Return the number of finished rounds of the loop of a stage."""
+    is_pending = any(pending_units(context, s, stages) for s in stages if s.loop == stage.loop)
+    return (reached_round if is_pending else ended_rounds)(context, stage.loop, stages)[0]
 
 
 def recorded_units(context: Context, stage: Stage) -> range:
@@ -136,14 +130,8 @@ def run_stages(
 ) -> None:
     """Run the pending units of stages, in order, loops until they finish, and delete outputs no longer needed.
 
-    Parameters
-    ----------
-    context, pool, identity, report
-        As in :func:`run_stage`.
-    stages
-        The stages, with their fingerprints.
-    begin
-        Called for every stage with pending units, with their number; once for a loop.
+    Other parameters are those of :func:`run_stage`. `begin` is called for every stage with pending units, with their
+    number; once for a loop.
     """
 
     def asked(stage: Stage) -> list[int]:
@@ -218,24 +206,9 @@ def run_stage(
 ) -> None:
     """Run some units of a stage, of a loop those of one round.
 
-    Parameters
-    ----------
-    context
-        Run store; not in memory if there is a client.
-    stage
-        The stage, with its fingerprint.
-    units
-        Unit numbers.
-    pool
-        Workers or threads.
-    identity
-        Identity of the plan, so that workers do not use a cached one.
-    report
-        Called for every finished unit.
-    inputs
-        Result of :func:`inputs_of`.
-    beside
-        Stages that run meanwhile.
+    The store is not in memory if the pool has a client. `identity` is that of the plan, so that workers do not use a
+    cached one; `report` is called for every finished unit; `inputs` are the result of :func:`inputs_of`; the stages
+    `beside` run meanwhile.
 
     Raises
     ------
@@ -244,8 +217,8 @@ def run_stage(
         all others are done, for those with a transient failure in every attempt; :class:`ClusterError` if the scheduler
         or all workers are gone.
     """
+    units = list(units)
     if pool.client is None:
-        units = list(units)
         _run_here(context, stage, units, pool, _begun(context, stage, units, report), inputs)
         context.store.ledger.close(stage.name)
         return
@@ -268,9 +241,8 @@ def _begun(context: Context, stage: Stage, units: Sequence[int], report: Report)
 
 
 def _run_here(
-    context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report, inputs: str | None
+    context: Context, stage: Stage, units: Sequence[int], pool: Pool, report: Report, inputs: str | None
 ) -> None:
-    units = list(units)
     retries, remaining, feed = Retries(), iter(units), feed_of(stage, units, None)
     while True:
         now = time.monotonic()
@@ -332,13 +304,12 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         self,
         context: Context,
         stage: Stage,
-        units: Iterable[int],
+        units: Sequence[int],
         pool: Pool,
         identity: str,
         report: Report,
         inputs: str | None,
     ) -> None:
-        units = list(units)
         self._context, self._stage = context, stage
         self._report = _begun(context, stage, units, report)
         self._flight = Flight(context, stage, units, pool, identity, inputs)
@@ -384,11 +355,8 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
         except NoValidWorkerError as error:
             msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
             raise ClusterError(msg) from error
-        except (
-            ImportError,
-            AttributeError,
-            TypeError,
-        ) as error:  # from the code that runs units; a unit's own error is a UnitError
+        except (ImportError, AttributeError, TypeError) as error:
+            # from the code that runs units; a unit's own error is a UnitError
             raise ClusterError(cannot_serve(error)) from error
         except CancelledError as error:
             flight.put_back(unit, error)

@@ -101,12 +101,8 @@ class _Leaving:
         # a terminal sends Ctrl-C to the whole process group, and a nanny then ends its worker itself
         signal.signal(signal.SIGINT, signal.SIG_IGN if self.worker.nanny else self._terminated)
         if (lifetime := float(dask.config.get(LIFETIME_KEY, 0.0))) > 0:
-            self.loop.call_later(lifetime * (1 - EARLIER * random.random()), self._expired)
-
-    def _expired(self) -> None:
-        if not self.is_asked:
-            self.is_asked = True
-            self._begin(self._leave("its lifetime has passed", LAST_SECONDS))
+            delay = lifetime * (1 - EARLIER * random.random())
+            self.loop.call_later(delay, self._ask, "its lifetime has passed", LAST_SECONDS)
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         if _has_outgrown(self.worker):
@@ -120,10 +116,12 @@ class _Leaving:
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         del frame
+        self._ask(signal.Signals(number).name, float(dask.config.get(GRACE_KEY, GRACE_SECONDS)))
+
+    def _ask(self, reason: str, grace: float) -> None:
         if not self.is_asked:
             self.is_asked = True
-            grace = float(dask.config.get(GRACE_KEY, GRACE_SECONDS))
-            self._begin(self._leave(signal.Signals(number).name, grace))
+            self._begin(self._leave(reason, grace))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         def start() -> None:

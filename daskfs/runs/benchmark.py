@@ -160,14 +160,10 @@ def raw_evaluate(study: Study, name: str) -> dict[str, Any] | None:
 def candidate(study: Study, name: str, where: str = "study") -> Job:
     """Return the job of a data set with all methods, whether or not its labels support them."""
     entry = study.datasets[name]
-    data = {key: value for key, value in entry.items() if key not in OVERRIDES}
-    blocks: dict[str, Any] = {}
-    for key in ("transform", "graph", "select"):
-        blocks[key] = {**getattr(study, key), **(entry.get(key) or {})}
     title = None if study.output.title is None else f"{study.output.title}: {name}"
     raw = {
-        "data": data,
-        **blocks,
+        "data": {key: value for key, value in entry.items() if key not in OVERRIDES},
+        **{key: {**getattr(study, key), **(entry.get(key) or {})} for key in ("transform", "graph", "select")},
         "methods": entry.get("methods", study.methods),
         "evaluate": raw_evaluate(study, name),
         "cluster": study.cluster,

@@ -60,13 +60,6 @@ DRIVER_SECONDS = 0.002
 """Seconds of the driver for each unit (tests/benchmarks/scale.py)."""
 
 
-class _Messages(Silent):
-    """Progress of messages alone, and without end."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.message = progress.message  # type: ignore[method-assign]
-
-
 @dataclass(frozen=True)
 class Measured:
     """A stage of a part: its number of units and its work in a round, its rounds, and seconds of all units."""
@@ -135,7 +128,9 @@ def estimate_job(job: Job, bandwidth: int | None = None, progress: Progress | No
     slots = max(settings.n_workers, 1) * settings.threads
     began = perf_counter()
     with connect(_here(settings)) as client:
-        tell = _Messages(progress or Silent())
+        tell = Silent()
+        if progress is not None:  # of its displays, messages alone, and no end
+            tell.message = progress.message  # type: ignore[method-assign]
         first = {} if is_whole else _run_part(job, run, FIRST_ROWS, client, tell)
         start = perf_counter() - began - _seconds_of_others(first, run.stages)
         sizes = [n_rows] if is_whole else [n_rows // SMALLER, n_rows]

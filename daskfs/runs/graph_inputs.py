@@ -11,19 +11,13 @@ from daskfs.job.job import Job
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import SourceSpec
 from daskfs.sources.checks import split_reference
-from daskfs.storage import StoragePath, as_path, is_url
-
-
-def precomputed_path(job: Job) -> StoragePath | None:
-    """Return the absolute path of the job's precomputed graph, for the workers; None without one."""
-    path = job.graph.precomputed
-    return None if path is None else as_path(path)
+from daskfs.storage import as_path, is_url
 
 
 def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:
     """Open the job's precomputed graph; return None if it has none or no method uses a graph."""
-    path = precomputed_path(job)
-    return open_graph(path) if path is not None and _uses_graph(methods) else None
+    path = job.graph.precomputed
+    return open_graph(as_path(path)) if path is not None and _uses_graph(methods) else None
 
 
 def representation(job: Job, methods: list[Method]) -> Representation | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -99,7 +98,7 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
     labels = _count_labels(source, data.task, spec.unlabeled)
     result: dict[str, Any] = {
         "source": data.source,
-        **dataclasses.asdict(shape),
+        **asdict(shape),
         "task": labels.task if labels else None,
         "n_labeled": labels.n_labeled if labels else 0,
         **{name: _describe_column(source, name) for name in SAMPLE_COLUMNS},

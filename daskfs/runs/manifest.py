@@ -71,12 +71,7 @@ Lock = FileLock | Lease
 
 @contextmanager
 def lock_directory(
-    store: Store,
-    marker: str,
-    what: str,
-    key: str,
-    tell: Callable[[str], None],
-    wait_seconds: float = 0.0,
+    store: Store, marker: str, what: str, key: str, tell: Callable[[str], None], wait_seconds: float = 0.0
 ) -> Iterator[Lock]:
     """Lock a directory, or the prefix of a URL, for this process.
 

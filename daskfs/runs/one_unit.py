@@ -62,13 +62,13 @@ def run_unit(run: str | Path, stage: str, number: int) -> dict[str, Any]:
     >>> sorted(measured)[:4]
     ['bytes_read', 'bytes_written', 'computed_by', 'ended']
     """
-    url, parts = str(as_path(run)), list(stored_stages(Store(as_path(run))))
-    names = [one.name for _, stages in parts for one in stages]
-    if stage not in names:
+    url, parts = str(as_path(run)), stored_stages(Store(as_path(run)))
+    of_names = {one.name: (base, stages, one) for base, stages in parts for one in stages}
+    if stage not in of_names:
+        names = list(of_names)
         msg = f"{url} has no stage {stage!r}; stages: {', '.join(names) or 'none yet'}.{nearest(stage, names)}"
         raise JobError(msg)
-    base, stages = next(part for part in parts if stage in [one.name for one in part[1]])
-    planned = next(one for one in stages if one.name == stage)
+    base, stages, planned = of_names[stage]
     if number < 0 or (number >= planned.n_units and not planned.loop):
         msg = f"stage {stage} has units 0 to {planned.n_units - 1}, and no unit {number}."
         raise JobError(msg)

@@ -27,7 +27,6 @@ from daskfs.job.storage import with_storage_access
 from daskfs.logs import set_log_level
 from daskfs.redaction import redact_credentials
 from daskfs.runs.batches import batch_jobs, batch_url, find_batches
-from daskfs.runs.graph_inputs import precomputed_path
 from daskfs.runs.journal import Journal
 from daskfs.runs.manifest import (
     Lock,
@@ -50,6 +49,7 @@ from daskfs.runs.repair import (
     restore_metadata,
 )
 from daskfs.runs.selection import listed_names
+from daskfs.runs.status import stored_stages
 from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.sources.collection import is_gone
@@ -365,16 +365,11 @@ class _Run:
 
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
         """Return the manifest of a complete run after repairs; None if units are pending."""
-        raw = self.store.read_json(layout.PLAN_JSON)
-        if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(as_path(tiles.url))) is None:
+        if self.manifest.get("status") != "done" or read_tile_info(Store(as_path(tiles.url))) is None:
             return None
-        plan = Plan.from_json(raw, self.store.url)
-        contexts: list[tuple[Context, Sequence[Stage]]] = [
-            (Context(Store(as_path(tiles.url))), tiles.stages),
-            (Context(self.store), plan.stages),
-        ]
-        for url in self._batch_urls() if tiles.has_batch else ():
-            if (found := finished_stages(url)) is None:
+        contexts: list[tuple[Context, Sequence[Stage]]] = []
+        for store in (self.store, *(self._batch_stores() if tiles.has_batch else ())):
+            if (found := finished_stages(store)) is None:
                 return None
             contexts += found
         if any([has_pending(context, stage, stages, self.tell) for context, stages in contexts for stage in stages]):
@@ -394,10 +389,10 @@ class _Run:
         self.journal.message("nothing to do: every unit is recorded and its outputs are there")
         return {**self.manifest, "recomputed": {}}
 
-    def _batch_urls(self) -> list[str]:
-        """Return the URLs of the runs of the batches that any method ranked."""
+    def _batch_stores(self) -> list[Store]:
+        """Return the stores of the runs of the batches that any method ranked."""
         found = [batch for batch in self.manifest.get("batches", ()) if batch["methods"]]
-        return [batch_url(self.store.url, batch["number"]) for batch in found]
+        return [Store(as_path(batch_url(self.store.url, batch["number"]))) for batch in found]
 
     def _run_batches(self, tiles: TilePlan, client: Client | None, workers: Workers) -> list[dict[str, Any]]:
         """Run the job over each batch, after planning all, and return facts for the manifest."""
@@ -506,15 +501,12 @@ def check_planned(job: Job, workers: Workers) -> None:
     check_memory((*tiles.stages, *plan_run(job, tiles, None, workers).stages), workers)
 
 
-def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
+def finished_stages(store: Store) -> list[tuple[Context, Sequence[Stage]]] | None:
     """Return the stages of a finished run with their contexts, those of its tiles first; None for an unfinished run."""
-    store = Store(as_path(url))
-    manifest, raw = store.read_json(layout.RUN_JSON), store.read_json(layout.PLAN_JSON)
-    if manifest is None or raw is None or manifest.get("status") != "done":
+    manifest = store.read_json(layout.RUN_JSON) or {}
+    if manifest.get("status") != "done" or store.read_json(layout.PLAN_JSON) is None:
         return None
-    tiles = TilePlan.from_json(manifest["tiles"])
-    own = (Context(store), Plan.from_json(raw, url).stages)
-    return [(Context(Store(as_path(tiles.url))), tiles.stages), own]
+    return [(Context(own), stages) for own, stages in stored_stages(store)]
 
 
 @dataclass
@@ -592,13 +584,13 @@ def check_apart(job: Job, store: Store) -> None:
 
     A restart would delete them.
     """
-    paths = (
-        ("graph.precomputed", precomputed_path(job), store.path("")),
-        ("graph.use_rep", None if job.graph.use_rep is None else as_path(job.graph.use_rep), store.path("")),
-        ("data.source", as_path(job.data.source), store.path(layout.TILES_DIR)),
+    named = (
+        ("graph.precomputed", job.graph.precomputed, ""),
+        ("graph.use_rep", job.graph.use_rep, ""),
+        ("data.source", job.data.source, layout.TILES_DIR),
     )
-    for key, path, folder in paths:
-        if path is not None and lies_in(path, folder):
+    for key, path, folder in [(key, as_path(name), folder) for key, name, folder in named if name is not None]:
+        if lies_in(path, store.path(folder)):
             msg = f"{key} {path} lies in output.path {store.url}: choose another output.path."
             raise JobError(msg)
 

@@ -45,18 +45,8 @@ def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
 def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the parameters of the job's redundancy filter, or None if it has none.
 
-    Parameters
-    ----------
-    job
-        The job.
-    names
-        Feature names, to convert lists and groups to indices. If None, `drop` and groups are empty, and only the
-        length of `keep` is valid.
-
-    Raises
-    ------
-    JobError
-        For a name that no feature has.
+    Lists and groups are converted to indices by the feature names; :class:`JobError` for a name that no feature has. If
+    the names are None, `drop` and groups are empty, and only the length of `keep` is valid.
     """
     block = job.select.redundancy
     if block is None:

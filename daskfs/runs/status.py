@@ -229,7 +229,7 @@ def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[s
         "stage": stage.name,
         "units": stage.n_units,
         "done": stage.n_units - len(pending_units(context, stage, stages)),
-        **({"rounds": rounds_done(context, stage, stages)[0]} if stage.loop else {}),
+        **({"rounds": rounds_done(context, stage, stages)} if stage.loop else {}),
         "bytes_read": stage.bytes_read,
         "bytes_written": stage.bytes_written,
         "peak_bytes": stage.peak_bytes,

@@ -115,19 +115,9 @@ def plan_source(
 ) -> TilePlan:
     """Plan the tiles of a source that is not a tile store, or that is a part of one.
 
-    Parameters
-    ----------
-    spec
-        The source to read.
-    task
-        Task of the labels, or "auto".
-    tiles_url
-        URL of the tile store to fill.
-    workers
-        Workers that will fill and read it.
-    base
-        What :func:`daskfs.tiles.plan.base_of` says of the tiles there, whose bands are kept where only rows at the end
-        of the same source were added; :class:`InputError` if others changed. None to keep nothing.
+    The task is that of the labels, or "auto"; the workers will fill the tile store and read it. `base` is what
+    :func:`daskfs.tiles.plan.base_of` says of the tiles there, whose bands are kept where only rows at the end of the
+    same source were added; :class:`InputError` if others changed. None to keep nothing.
     """
     source = open_part_or_source(spec)
     info = source.info

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -73,10 +74,8 @@ def kind_of(reference: str) -> StageKind:
     """
     found, match = None, REFERENCE.fullmatch(reference)
     if match:
-        try:
+        with suppress(ModuleNotFoundError):
             found = getattr(import_module(match[1]), match[2] + SUFFIX, None)
-        except ModuleNotFoundError:
-            found = None
     if not isinstance(found, StageKind):
         msg = f"a stage is of kind {reference!r}, which this daskfs does not have"
         raise StoreError(msg)

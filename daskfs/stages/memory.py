@@ -6,6 +6,7 @@ import ctypes
 import resource
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -37,11 +38,9 @@ def reset_peak() -> bool:
 
 def peak_bytes() -> int:
     """Return the peak resident memory of this process since :func:`reset_peak`, in bytes."""
-    try:
+    with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -375,10 +375,8 @@ def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Itera
     Errors of reads are :class:`OSError` within the block.
     """
     if isinstance(where, ObjectPath):
-        import obstore
-
         with as_os_errors(where):
-            found = obstore.get(client_of(where.root), where.key)
+            found = client_of(where.root).get(where.key)
             yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
         return
     with where.open("rb", buffering=0) as file:

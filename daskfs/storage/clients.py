@@ -115,10 +115,7 @@ def _client(root: str, access: Access) -> Any:
     try:
         connect: Any = from_url  # its types reject a mapping of options
         return connect(
-            root,
-            client_options={"allow_http": named.startswith("http://")},
-            retry_config=RETRIES,
-            **options,
+            root, client_options={"allow_http": named.startswith("http://")}, retry_config=RETRIES, **options
         )
     except (BaseError, ValueError, TypeError) as error:
         hint = ": set AZURE_STORAGE_ACCOUNT_NAME" if "Account must be specified" in str(error) else ""

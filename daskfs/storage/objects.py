@@ -204,11 +204,9 @@ class ObjectPath:
     # -------------------------------------------------------------------------------------------- metadata and listing
     def stat(self) -> ObjectStatus:
         """Return size and time of the object; raise ``FileNotFoundError`` if it does not exist."""
-        import obstore
-
         if not self.key:
             raise FileNotFoundError(errno.ENOENT, "a bucket is no object", str(self))
-        return with_retries(self, lambda: _status(obstore.head(client_of(self.root), self.key)))
+        return with_retries(self, lambda: _status(client_of(self.root).head(self.key)))
 
     def is_file(self) -> bool:
         """Return whether there is an object of this name."""
@@ -227,15 +225,13 @@ class ObjectPath:
         return self.is_file() or self.is_dir()
 
     def _listed(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
-        import obstore
-
         # the prefix ends where a name does: "a/b" lists what is in "a/b/", and not "a/bc"
         prefix, last = f"{self.key}/" if self.key else None, None
         begun = time.monotonic()
         for attempt in itertools.count(1):
             try:
                 with as_os_errors(self):
-                    for found in obstore.list(client_of(self.root), prefix, offset=last, chunk_size=at_once):
+                    for found in client_of(self.root).list(prefix, offset=last, chunk_size=at_once):
                         yield from found
                         last = found[-1]["path"]
                 return
@@ -249,10 +245,8 @@ class ObjectPath:
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """Yield the direct children of this name; raise ``FileNotFoundError`` if it has none."""
-        import obstore
-
         prefix = f"{self.key}/" if self.key else None
-        found = with_retries(self, lambda: obstore.list_with_delimiter(client_of(self.root), prefix))
+        found = with_retries(self, lambda: client_of(self.root).list_with_delimiter(prefix))
         names = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         if not names:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
@@ -271,15 +265,11 @@ class ObjectPath:
 
     def read_buffer(self) -> memoryview:
         """Return the object without a copy."""
-        import obstore
-
-        return memoryview(with_retries(self, lambda: obstore.get(client_of(self.root), self.key).bytes()))
+        return memoryview(with_retries(self, lambda: client_of(self.root).get(self.key).bytes()))
 
     def read_range(self, start: int, stop: int) -> memoryview:
         """Return bytes ``start:stop`` of the object, fewer if it ends before `stop`; ``EOFError`` if before `start`."""
-        import obstore
-
-        found = with_retries(self, lambda: obstore.get_range(client_of(self.root), self.key, start=start, end=stop))
+        found = with_retries(self, lambda: client_of(self.root).get_range(self.key, start=start, end=stop))
         return memoryview(found)
 
     def fill(self, parts: Iterable[tuple[int, memoryview]]) -> None:
@@ -337,17 +327,13 @@ class ObjectPath:
 
     def write_bytes(self, data: bytes | memoryview) -> None:
         """Write the object atomically."""
-        import obstore
-
-        with_retries(self, lambda: obstore.put(client_of(self.root), self.key, data))
+        with_retries(self, lambda: client_of(self.root).put(self.key, data))
 
     def write_blocks(self, blocks: Iterable[bytes | memoryview]) -> None:
         """Write the object atomically from blocks; those of a large one need not fit memory together.
 
         The client retries requests of a large one; blocks are generated once.
         """
-        import obstore
-
         waiting, size, rest = [], 0, iter(blocks)
         for block in rest:
             waiting.append(block)
@@ -358,19 +344,12 @@ class ObjectPath:
             self.write_bytes(b"".join(waiting))
             return
         with as_os_errors(self):
-            obstore.put(
-                client_of(self.root),
-                self.key,
-                itertools.chain(waiting, rest),
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_AT_ONCE,
-            )
+            blocks = itertools.chain(waiting, rest)
+            client_of(self.root).put(self.key, blocks, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
     def upload(self, file: Path) -> None:
         """Write the object atomically from a file that need not fit memory."""
-        import obstore
-
-        with_retries(self, lambda: obstore.put(client_of(self.root), self.key, file))
+        with_retries(self, lambda: client_of(self.root).put(self.key, file))
 
     def put_if(self, data: bytes, tag: Tag) -> Tag:
         """Write the object if it still has a tag, or, for an empty tag, if it does not exist; return its new tag.
@@ -378,29 +357,24 @@ class ObjectPath:
         Raise ``FileExistsError`` if it has another one. That may be from an earlier attempt whose response was lost, so
         `data` must identify its writer.
         """
-        import obstore
-
         had: Any = {key: value for key, value in zip(TAG_KEYS, tag, strict=True) if value is not None}
-        done = with_retries(self, lambda: obstore.put(client_of(self.root), self.key, data, mode=had or "create"))
+        done = with_retries(self, lambda: client_of(self.root).put(self.key, data, mode=had or "create"))
         return done["e_tag"], done["version"]
 
     def read_tagged(self) -> tuple[bytes, Tag]:
         """Return the object and its tag, which changes with every write."""
-        import obstore
 
         def request() -> tuple[bytes, Tag]:
-            found = obstore.get(client_of(self.root), self.key)
+            found = client_of(self.root).get(self.key)
             return bytes(found.bytes()), (found.meta["e_tag"], found.meta["version"])
 
         return with_retries(self, request)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object; stores do not report whether it existed, so `missing_ok` has no effect."""
-        import obstore
-
         del missing_ok
         with suppress(FileNotFoundError):
-            with_retries(self, lambda: obstore.delete(client_of(self.root), self.key))
+            with_retries(self, lambda: client_of(self.root).delete(self.key))
 
 
 def _status(meta: Mapping[str, Any]) -> ObjectStatus:
@@ -451,10 +425,8 @@ class ObjectFile(io.RawIOBase):
 
 def delete_objects(paths: Iterable[ObjectPath]) -> None:
     """Delete objects of one bucket, a thousand per request; ignore missing ones."""
-    import obstore
-
     found = list(paths)
     for start in range(0, len(found), LISTED):
-        delete = partial(obstore.delete, client_of(found[0].root), [path.key for path in found[start : start + LISTED]])
+        delete = partial(client_of(found[0].root).delete, [path.key for path in found[start : start + LISTED]])
         with suppress(FileNotFoundError):
             with_retries(found[start], delete)

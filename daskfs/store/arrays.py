@@ -146,14 +146,7 @@ class ChunkedArray:
         Blosc chunks carry no checksum, so at least their length is checked.
     """
 
-    def __init__(
-        self,
-        root: StoragePath,
-        array: Any,
-        watch: Watch | None = None,
-        *,
-        foreign: bool = False,
-    ) -> None:
+    def __init__(self, root: StoragePath, array: Any, watch: Watch | None = None, *, foreign: bool = False) -> None:
         self._root = root
         self._array = array
         self._watch = watch or Watch()
@@ -385,17 +378,7 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
 def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     """Open one of our Zarr arrays, in which every chunk is written, even if all its values are zero.
 
-    Parameters
-    ----------
-    root
-        Path or URL of the array.
-    document
-        Its ``zarr.json``, if known.
-
-    Raises
-    ------
-    StoreError
-        If there is no readable array.
+    `document` is its ``zarr.json``, if known. Raise :class:`StoreError` if there is no readable array.
     """
     import zarr
     from zarr.errors import MetadataValidationError

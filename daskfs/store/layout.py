@@ -35,14 +35,7 @@ RANKING_PARQUET = "ranking.parquet"
 SELECTED_CSV = "selected_features.csv"
 DROPPED_CSV = "dropped_features.csv"
 EVALUATION_PARQUET = "evaluation.parquet"
-EVALUATION_TABLES = (
-    "evaluation",
-    "evaluation_summary",
-    "comparisons",
-    "gap",
-    "stability",
-    "selection_frequency",
-)
+EVALUATION_TABLES = ("evaluation", "evaluation_summary", "comparisons", "gap", "stability", "selection_frequency")
 BATCHES_CSV = "batches.csv"
 BATCHES_PARQUET = "batches.parquet"
 TABLE_CSV = "{}.csv"

@@ -54,19 +54,15 @@ class Log:
                     raise
             return
         if self._held is None:
-            self._held = bytearray(self._there())
-            self._n_put = len(self._held)
+            there = bytearray()
+            with suppress(FileNotFoundError):
+                there += self._path.read_bytes()
+            self._held, self._n_put = there, len(there)
         self._held += line
         waited = time.monotonic() - self._put
         has_grown = len(self._held) > (1 + GROWTH) * self._n_put
         if waited > SHARE * self._took and (has_grown or waited > PUT_SECONDS):
             self.flush()
-
-    def _there(self) -> bytes:
-        try:
-            return self._path.read_bytes()
-        except FileNotFoundError:
-            return b""
 
     def close(self) -> None:
         """Close the file; lines that :meth:`flush` has not put into an object store are kept in memory."""

@@ -117,11 +117,10 @@ class Store:
             self._memory[name] = np.zeros(shape, dtype)
             return
         self.ledger.check()
-        path, metadata = self.target(name), self.target(name) / METADATA
+        path = self.target(name)
         chunks = stored_chunks(shape, dtype, chunks)
         document = zarr_document(shape, np.dtype(dtype), chunks)
-        found = self._document(metadata)
-        array = None if found is None else self._described(path, found)
+        found, array = self._stored(path)
         if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), chunks):
             self._opened.pop(name, None)
             with explain_write_errors(path):
@@ -131,28 +130,21 @@ class Store:
                     and array.shape[0] < shape[0]
                 ):
                     remove(path)
-                put(metadata, document, synced=False)
+                put(path / METADATA, document, synced=False)
             found = document
-        assert found is not None
         self._note_object(f"{name}/{METADATA}", found)
 
     @staticmethod
-    def _document(metadata: StoragePath) -> bytes | None:
+    def _stored(path: StoragePath) -> tuple[bytes, Any]:
+        """Return the metadata of an array, and the array; no bytes and None if they are missing or unreadable."""
         try:
-            return metadata.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            found = (path / METADATA).read_bytes()
+            return found, open_zarr(path, found)
+        except (FileNotFoundError, NotADirectoryError, StoreError):
+            pass
         except IsADirectoryError:
-            remove(metadata)
-            return None
-
-    @staticmethod
-    def _described(path: StoragePath, document: bytes) -> Any:
-        """Return the array that metadata describe, None if they are unreadable."""
-        try:
-            return open_zarr(path, document)
-        except StoreError:
-            return None
+            remove(path / METADATA)
+        return b"", None
 
     def open(self, name: str) -> Array:
         """Return an array of the store; raise :class:`StoreError` if it is missing."""
@@ -288,10 +280,7 @@ class Store:
         """Write small arrays, of any shape and dtype, and facts as one object: one file instead of a folder each."""
         count_bytes(written=sum(values.nbytes for values in arrays.values()))
         if self.root is None:  # packing takes longer than a round of few rows
-            self._together[name] = (
-                {key: values.copy() for key, values in arrays.items()},
-                _copied(dict(facts or {})),
-            )
+            self._together[name] = ({key: values.copy() for key, values in arrays.items()}, _copied(dict(facts or {})))
             return
         named: dict[str, Any] = {f"a-{key}": np.asarray(values, order="C") for key, values in arrays.items()}
         kinds = {key: [values.dtype.str, values.shape] for key, values in named.items()}
@@ -444,13 +433,11 @@ def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:
     with archive.open(member) as file:
         start = NPY_START + int.from_bytes(file.read(NPY_START)[-2:], "little")
         file.read(start - NPY_START)
-        values = bytearray(member.file_size - start)
-        filled = 0
-        while filled < len(values):
-            piece = file.read(min(NPY_PIECE, len(values) - filled))
-            if not piece:
-                msg = f"{member.filename} ends after {filled:,} of {len(values):,} bytes"
-                raise EOFError(msg)
+        values, filled = bytearray(member.file_size - start), 0
+        while piece := file.read(min(NPY_PIECE, len(values) - filled)):
             values[filled : filled + len(piece)] = piece
             filled += len(piece)
+    if filled < len(values):
+        msg = f"{member.filename} ends after {filled:,} of {len(values):,} bytes"
+        raise EOFError(msg)
     return values

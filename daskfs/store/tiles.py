@@ -360,12 +360,11 @@ class Tiles(TileStatistics):
         """
         waiting: list[np.ndarray | sp.csr_matrix] = []
         start = rows.start
-        for low, high, block in self._cut_rows(rows, height, chosen):
+        for high, block in self._cut_rows(rows, height, chosen):
             waiting.append(block)
             if high % height and high != rows.stop:
                 waiting[-1] = block.copy()  # a view would keep the band
                 continue
-            del low
             part, whole = slice(start, high), stack_blocks(waiting)
             waiting, start = [], high
             if scaling is not None:
@@ -381,8 +380,8 @@ class Tiles(TileStatistics):
 
     def _cut_rows(
         self, rows: slice, height: int, chosen: np.ndarray | None
-    ) -> Iterator[tuple[int, int, np.ndarray | sp.csr_matrix]]:
-        """Yield the range and the chosen rows of blocks that end with a band or at a multiple of `height`."""
+    ) -> Iterator[tuple[int, np.ndarray | sp.csr_matrix]]:
+        """Yield the end and the chosen rows of blocks that end with a band or at a multiple of `height`."""
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))
             if inside.start >= inside.stop:
@@ -392,15 +391,15 @@ class Tiles(TileStatistics):
                 for low, high in itertools.pairwise(cuts):
                     own = None if chosen is None else chosen[low - rows.start : high - rows.start]
                     part = self.matrix[low:high]
-                    yield low, high, part if own is None or own.all() else part[own]
+                    yield high, part if own is None or own.all() else part[own]
                 continue
             own = None if chosen is None else chosen[inside.start - rows.start : inside.stop - rows.start]
             block = self._band_rows(inside, own)
             places = np.array(cuts) - inside.start
             if own is not None:
                 places = np.concatenate([[0], np.cumsum(own)])[places]
-            for (low, high), (first, last) in zip(itertools.pairwise(cuts), itertools.pairwise(places), strict=True):
-                yield low, high, block[first:last]
+            for high, (first, last) in zip(cuts[1:], itertools.pairwise(places), strict=True):
+                yield high, block[first:last]
             del block  # before the next one is read
 
     def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> np.ndarray | sp.csr_matrix:
@@ -582,12 +581,10 @@ def read_tile_info(store: Store) -> TileInfo | None:
     raw = store.read_json(layout.TILES_JSON)
     if raw is None:
         return None
-    version = raw.get("format_version") if isinstance(raw, dict) else None
-    if version != layout.FORMAT_VERSION:
+    if (version := raw.get("format_version")) != layout.FORMAT_VERSION:
         msg = (
             f"{store.url}/{layout.TILES_JSON} has format version {version!r}, this daskfs reads version "
-            f"{layout.FORMAT_VERSION}: "
-            "convert the source again into a new store."
+            f"{layout.FORMAT_VERSION}: convert the source again into a new store."
         )
         raise StoreError(msg)
     try:
