@@ -267,6 +267,7 @@ def test_a_corrected_job_takes_over_what_was_not_scored(tmp_path: Path, bucket: 
         "run.json",
         "plan.json",
         "events.jsonl",
+        "failures/run.txt",
     }
     refused(daskfs("run", job, "-q", *HERE), 3, "holds a run of another job", "VarianceScore")
     assert everything(bucket) == after
