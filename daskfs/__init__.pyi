@@ -2,6 +2,7 @@ from . import score_functions as score_functions
 from .api.correlations import distance_correlation_matrix as distance_correlation_matrix
 from .api.evaluation import evaluate_selectors as evaluate_selectors
 from .api.graph import knn_graph as knn_graph
+from .api.inspection import inspect as inspect
 from .api.rank import rank as rank
 from .api.run import RunResult as RunResult
 from .api.run import open_run as open_run

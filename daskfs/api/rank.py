@@ -147,22 +147,18 @@ def rank(
     """
     folder, kind = ScratchDirectory(), type(X).__name__
     scratch = folder.path
-    data: dict[str, Any] = {}
-    compared: dict[str, Any] = {}
     adata = X if is_anndata(X) else None
-    columns = None if adata is None and not is_of(X, "xarray") else names_of(X)
     if adata is not None:
         use_rep = member_of(X, "obsm", use_rep)
-        X, data, compared = _of_anndata(X, layer, graph, scratch)
     elif layer is not None or graph is not None or key_added is not None or isinstance(use_rep, str):
         msg = (
             "layer, graph, key_added and the name of a representation are of an AnnData, and X is none: leave them out."
         )
         raise InputError(msg)
+    X, columns, data, compared = open_container(X, layer, graph, scratch)
     if use_rep is not None:
         np.save(scratch / "rep.npy", np.asarray(unmasked(use_rep)))
         compared["use_rep"] = str(scratch / "rep.npy")
-    X = variable_of(X).data if is_of(X, "xarray") else X
     is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
     named = {"labels": y, "groups": groups, "batch": batch, "times": times, "weights": weights}
     named |= {"task": None if task == "auto" else task, "missing": None if missing == "refuse" else missing}
@@ -243,6 +239,19 @@ def _set(job: dict[str, Any], settings: Mapping[str, Any]) -> None:
             job[key] = {**job[key], **value}
         else:
             set_key(job, key, value, "settings")
+
+
+def open_container(
+    X: Any, layer: str | None, graph: str | None, scratch: Path
+) -> tuple[Any, list[Any] | None, dict[str, Any], dict[str, Any]]:
+    """Return what an AnnData or an xarray object holds, its names, and entries of the blocks ``data`` and ``graph``.
+
+    Of anything else, return it as it is, without names and entries.
+    """
+    if is_anndata(X):
+        matrix, data, compared = _of_anndata(X, layer, graph, scratch)
+        return matrix, names_of(X), data, compared
+    return (variable_of(X).data, names_of(X), {}, {}) if is_of(X, "xarray") else (X, None, {}, {})
 
 
 def _of_anndata(

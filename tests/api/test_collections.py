@@ -127,6 +127,7 @@ SPARSE = ("CSR", "CSC", "COO", "AnnData", "lazy AnnData")
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "fit": lambda M: FisherScore().fit(M, Y).scores_,
     "rank": lambda M: daskfs.rank(M, Y, methods="VarianceScore", settings=ONCE).ranking["score"].to_numpy(),
+    "inspect": lambda M: [*map(daskfs.inspect(M).get, ("n_samples", "n_features", "is_sparse", "n_constant"))],
     "knn_graph": lambda M: knn_graph(M, 3).distances,
     "evaluate_selectors": lambda M: evaluate_selectors(FisherScore(), M, Y, n_selected=2).summary["mean"].to_numpy(),
 }
