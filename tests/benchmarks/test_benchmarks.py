@@ -57,8 +57,11 @@ def test_the_dense_computation_is_the_same_score() -> None:
 def test_collections_take_processor_time_in_driver_and_workers(tmp_path: Path) -> None:
     with local_client(2) as client:
         rows = dict(dask_collections.measure(tmp_path, 2000, 8, client))
+        sparse = dask_collections.measure_sparse(tmp_path, 600, 3000, client)
     assert len(rows) == 4
     assert all(driver > 0 for driver, _ in rows.values())
+    assert sparse["markers first by FisherScore"] > 0.8
+    assert min(value for name, value in sparse.items() if name.startswith("peak")) > 1
 
 
 def test_small_form_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
