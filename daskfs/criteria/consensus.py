@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from daskfs.criteria.registry import COMBINED_FIELDS, Criterion, Method, Parameters
-from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import JobError
 from daskfs.kernels.aggregate import combine_ranks
 
 BASELINE = "RandomOrder"
 """Criterion that does not vote."""
-
-
-def no_needs(parameters: Parameters) -> tuple[Need, ...]:
-    """Return no needs: X is not read."""
-    del parameters
-    return ()
-
-
-def no_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
-    """Return no fields of X."""
-    del statistics, parameters
-    return {}
 
 
 CONSENSUS = Criterion(
@@ -34,8 +21,6 @@ CONSENSUS = Criterion(
     direction="ascending",
     fields=COMBINED_FIELDS,
     parameters=Parameters,
-    statistics=no_needs,
-    score=no_fields,
     reason="no rank in any method",
     ranked_by=COMBINED_FIELDS[-1],
     combines=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from pydantic import Field
@@ -54,10 +55,13 @@ def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str
     """
     moments = statistic_of(statistics, fisher_needs(parameters)[0], ClassMoments)
     between, within = scatters(moments)
-    score = np.full(between.shape, np.nan)
-    np.divide(between, within, out=score, where=within > 0)
-    score[(within == 0) & (between > 0)] = np.inf
-    return {"score": score, "between": between, "within": within}
+    return {"score": scatter_ratio(between, within), "between": between, "within": within}
+
+
+def scatter_ratio(between: np.ndarray, within: np.ndarray) -> np.ndarray:
+    """Return the first over the second, each (width,), float64: +inf where only the second is 0, NaN where both are."""
+    undivided = np.where((within == 0) & (between > 0), np.inf, np.nan)
+    return np.asarray(np.divide(between, within, out=undivided, where=within > 0))
 
 
 def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
@@ -76,14 +80,9 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
     between, within = scatters(moments)
     present = moments.counts[moments.counts > 0]
     of_classes, of_rows = present.size - 1, present.sum() - present.size
-    found = np.full(between.shape, np.nan)
     if of_classes < 1 or of_rows < 1:
-        return found
-    varies = between + within > 0
-    ratio = np.full(found.shape, np.inf)
-    np.divide(between * of_rows, within * of_classes, out=ratio, where=within > 0)
-    found[varies] = fdtrc(of_classes, of_rows, ratio[varies])
-    return found
+        return np.full(between.shape, np.nan)
+    return np.asarray(fdtrc(of_classes, of_rows, scatter_ratio(between * of_rows, within * of_classes)))
 
 
 def _fisher_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
@@ -170,8 +169,7 @@ def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
     scatter = moments.m2[present].sum(axis=0) + (counts * deviation**2).sum(axis=0)
     constant = (moments.m2[present] == 0).all(axis=0) & (shifted[present] == 0).all(axis=0)
     scale = np.sqrt(scatter * counts * (1.0 - counts / total))
-    result = np.full(deviation.shape, 0.0)
-    np.divide(counts * deviation, scale, out=result, where=scale > 0)
+    result = np.divide(counts * deviation, scale, out=np.zeros_like(deviation), where=scale > 0)
     result[:, constant] = np.nan
     return np.clip(result, -1.0, 1.0)
 
@@ -258,6 +256,8 @@ def _information_pvalues(statistics: Statistics, parameters: InformationParamete
 
 
 # --------------------------------------------------------------------------------------------------- registry entries
+labeled_criterion = partial(Criterion, direction="descending", reason="constant on the labeled rows", needs_labels=True)
+"""Entry of a criterion of the labeled rows, large for good."""
 CRITERIA = (
     Criterion(
         name="VarianceScore",
@@ -269,62 +269,50 @@ CRITERIA = (
         statistics=variance_needs,
         score=variance_fields,
     ),
-    Criterion(
+    labeled_criterion(
         name="FisherScore",
         summary="Between-class over within-class scatter on the labeled rows; large is good.",
         citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 4 (Fisher 1936)",
-        direction="descending",
         fields=("score", "between", "within"),
         parameters=TestedParameters,
         statistics=fisher_needs,
         score=fisher_fields,
         significance=Significance(fisher_needs, _fisher_pvalues),
-        reason="constant on the labeled rows",
-        needs_labels=True,
         tasks=("classification",),
     ),
-    Criterion(
+    labeled_criterion(
         name="PearsonScore",
         summary=(
             "Absolute correlation with the target, or the largest with a one-against-the-rest class indicator; "
             "large is good."
         ),
         citation="Doquire and Verleysen (2011), section 4 (the baseline); classes: one against the rest",
-        direction="descending",
         fields=("score", "correlation", "class_code"),
         parameters=PearsonParameters,
         statistics=pearson_needs,
         score=pearson_fields,
         significance=Significance(pearson_needs, _pearson_pvalues),
-        reason="constant on the labeled rows",
-        needs_labels=True,
     ),
-    Criterion(
+    labeled_criterion(
         name="KolmogorovSmirnovScore",
         summary="Largest distance between the distributions of two classes on the labeled rows; large is good.",
         citation="He, Cai and Niyogi (2005), NIPS 18, section 1 (Kolmogorov 1933, Smirnov 1939)",
-        direction="descending",
         fields=("score", "threshold"),
         parameters=TestedParameters,
         statistics=kolmogorov_needs,
         score=kolmogorov_fields,
         significance=Significance(kolmogorov_needs, _kolmogorov_pvalues),
-        reason="constant on the labeled rows",
-        needs_labels=True,
         tasks=("classification",),
     ),
-    Criterion(
+    labeled_criterion(
         name="InformationGainScore",
         summary="Entropy of the class less that within bins of equal frequency of the feature, in bits; large is good.",
         citation="Quinlan (1986), Machine Learning 1, section 4; Zhao and Liu (2007), Algorithm 2 (named there)",
-        direction="descending",
         fields=("score", "bins_in_use"),
         parameters=InformationParameters,
         statistics=information_needs,
         score=information_fields,
         significance=Significance(information_needs, _information_pvalues),
-        reason="constant on the labeled rows",
-        needs_labels=True,
         tasks=("classification",),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import PositiveInt
 
-from daskfs.criteria.filters import scatters
+from daskfs.criteria.filters import scatter_ratio, scatters
 from daskfs.criteria.laplacian import TestedNeighbors
 from daskfs.criteria.ratio_test import RatioTest, tested_half
 from daskfs.criteria.registry import Criterion, PositiveNumber
@@ -29,13 +29,11 @@ class LSDFParameters(TestedNeighbors):
     n_neighbors: PositiveInt = 10
     same_class_weight: PositiveNumber = 100.0
 
-    @property
-    def weighting(self) -> Weighting:
-        """Edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms."""
-        return self.weighting_of(None)
-
     def weighting_of(self, half: int | None) -> Weighting:
-        """Return the same by one half of the features."""
+        """Return edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms.
+
+        `half` is that of the features by which rows are compared, None for all.
+        """
         if self.graph == "given":
             return Weighting("given", 0, "binary", labeled_factor=0.0)
         spec = self.spec if half is None else self.spec.of_half(half)
@@ -76,10 +74,7 @@ def lsdf_fields(
     within = parameters.same_class_weight * (counts * m2).sum(axis=0)
     if parameters.graph != "none":
         within = within + statistic_of(statistics, _edges(parameters, half), GraphForms).numerator
-    score = np.full(between.shape, np.nan)
-    np.divide(between, within, out=score, where=within > 0)
-    score[(within == 0) & (between > 0)] = np.inf
-    return {"score": score, "between": between, "within": within}
+    return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
 
 def _n_contrasts(statistics: Statistics, parameters: LSDFParameters) -> int:

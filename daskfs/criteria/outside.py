@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.criteria.consensus import no_fields, no_needs
 from daskfs.criteria.registry import Criterion, Method, Parameters
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
@@ -32,8 +31,6 @@ OUTSIDE = Criterion(
     direction="descending",
     fields=("score",),
     parameters=OutsideParameters,
-    statistics=no_needs,
-    score=no_fields,
     reason="not ranked by the selector",
     needs_labels=True,
     is_joint=True,

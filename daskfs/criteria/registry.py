@@ -117,7 +117,7 @@ class Criterion:
     Attributes
     ----------
     statistics
-        Function of the parameters that names the statistics needed of a panel.
+        Function of the parameters that names the statistics needed of a panel; none if X is not scored.
     score
         Function of statistics and parameters; returns the fields, each (width,), float64, "score" first.
     slab_fields
@@ -151,8 +151,8 @@ class Criterion:
     direction: Direction
     fields: tuple[str, ...]
     parameters: type[Parameters]
-    statistics: Callable[[Any], tuple[Need, ...]]
-    score: Callable[[Statistics, Any], Mapping[str, np.ndarray]]
+    statistics: Callable[[Any], tuple[Need, ...]] = lambda _: ()
+    score: Callable[[Statistics, Any], Mapping[str, np.ndarray]] = lambda _, __: {}
     reason: str = "constant feature"
     unscored: str = ""
     ranked_by: str = ""

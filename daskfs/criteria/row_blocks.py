@@ -17,7 +17,9 @@ from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
 from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Array, Cost, Objects, available_bytes, total
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
-from daskfs.tiles.row_partitions import RowPartitions, block_rows
+from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts
+
+STRETCHES = 1024
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class RowBlock:
     def counted(self, values: np.ndarray) -> np.ndarray:
         """Return values of the rows, shape (n_rows, n_columns), float64, times their weights."""
         return values if self.weights is None else values * self.weights[:, None]
+
+
+def row_parts(shape: Shape) -> RowPartitions:
+    """Return the partition of the rows into the units of a pass."""
+    return cut_parts(shape, STRETCHES)
 
 
 def read_blocks(

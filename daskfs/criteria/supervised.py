@@ -79,8 +79,7 @@ def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) 
     assert isinstance(statistic, ClassMoments)
     between, within = scatters(statistic)
     total = between + within
-    score = np.full(total.shape, np.nan)
-    np.divide(within, total, out=score, where=total > 0)
+    score = np.divide(within, total, out=np.full(total.shape, np.nan), where=total > 0)
     return {"score": score, "numerator": within, "denominator": total}
 
 

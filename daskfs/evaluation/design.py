@@ -211,11 +211,6 @@ class Design:
         return max(*self.sizes, *(size for _, size in self.baselines), 0)
 
     @property
-    def n_listings(self) -> int:
-        """Number of times each row of a class subset is stored: once among all rows, and in one part of each fold."""
-        return 1 + self.n_folds
-
-    @property
     def n_folds(self) -> int:
         """Number of folds over all repeats."""
         return self.n_repeats * self.n_splits if self.has_folds else 0
@@ -381,14 +376,20 @@ def _check_folds(in_use: RowsInUse, design: Design, parameters: Mapping[str, Any
     """Raise :class:`InputError` if all labeled rows cannot be cut into folds, though only class subsets will be."""
     if not design.has_folds or any(subset.n_classes is None for subset in design.class_subsets):
         return
-    cut_folds(
+    n_repeats = 1 if in_use.times is None else design.n_repeats
+    labeled = np.flatnonzero(in_use.labels.is_labeled)
+    _folds(in_use, labeled, design.n_splits, n_repeats, int(parameters["random_state"]))
+
+
+def _folds(in_use: RowsInUse, rows: np.ndarray, n_splits: int, n_repeats: int, seed: int) -> Folds:
+    return cut_folds(
         in_use.labels,
-        np.flatnonzero(in_use.labels.is_labeled),
+        rows,
         groups=in_use.groups,
         times=in_use.times,
-        n_splits=design.n_splits,
-        n_repeats=1 if in_use.times is None else design.n_repeats,
-        random_state=int(parameters["random_state"]),
+        n_splits=n_splits,
+        n_repeats=n_repeats,
+        random_state=seed,
     )
 
 
@@ -435,15 +436,7 @@ def _draw_class_subset(
     if not design.has_folds:
         return arrays, facts, None
     labeled = places[labels.is_labeled[places]]
-    folds = cut_folds(
-        labels,
-        labeled,
-        groups=in_use.groups,
-        times=in_use.times,
-        n_splits=design.n_splits,
-        n_repeats=design.n_repeats,
-        random_state=seed,
-    )
+    folds = _folds(in_use, labeled, design.n_splits, design.n_repeats, seed)
     for repeat, splits in enumerate(folds.splits):
         for fold, (train, test) in enumerate(splits):
             arrays[f"train-{repeat}-{fold}"] = labeled[train]
@@ -487,7 +480,8 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
 
 def class_subset_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:
     """Return the memory of the row indices of a class subset and of all its folds."""
-    return (Array("places of a world's rows, and of its folds", (copies, design.n_listings, n_rows), "int64"),)
+    n_listed = 1 + design.n_folds  # each row is in one part of each fold
+    return (Array("places of a world's rows, and of its folds", (copies, n_listed, n_rows), "int64"),)
 
 
 def rows_in_use_cost(n_rows: int) -> Cost:

@@ -83,7 +83,7 @@ def evaluate_model(
     family = family_of(spec, task)
     _check_split(spec, family, y, train, test)
     model = _make(spec, family, y[train], seed)
-    with _one_thread(), _few_pairs_at_a_time(), _said_by(spec):
+    with _libraries().limit(limits=1), _few_pairs_at_a_time(), _said_by(spec):
         known_rows, tested_rows = _imputed(X[train], X[test])
         if scaling == "zscore":
             scale = _scale_of(known_rows)
@@ -120,7 +120,7 @@ def evaluate_whole(
     if X.shape[0] == 0:
         msg = f"model {spec.label}: there is no row to judge by."
         raise InputError(msg)
-    with _one_thread(), _few_pairs_at_a_time(), _said_by(spec):
+    with _libraries().limit(limits=1), _few_pairs_at_a_time(), _said_by(spec):
         values = filled_by_means(X.copy()) if has_missing(X) else X
         values = _standardized(values, _scale_of(values)) if scaling == "zscore" else values
         if family == "1nn-loo":
@@ -233,10 +233,6 @@ def _cluster_score(metric: str, y: np.ndarray, clusters: np.ndarray, accuracy: f
 def _libraries() -> ThreadpoolController:
     sklearn_module("cluster")  # the controller limits only the thread pools of loaded libraries
     return ThreadpoolController()
-
-
-def _one_thread() -> Any:
-    return _libraries().limit(limits=1)
 
 
 def _few_pairs_at_a_time() -> Any:

@@ -22,6 +22,7 @@ from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, put_order
 from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, sample_cost, seen_by, seen_cost
 from daskfs.graph.induced import induced_lists, induced_matrix
+from daskfs.graph.partition import open_lists
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.graph.representation import put_representation
 from daskfs.graph.rows import read_own_rows
@@ -37,6 +38,7 @@ from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
 
 NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -111,10 +113,7 @@ def _known_lists(
         return {}
     store = context.store
     if parameters["lists_of_run"] and selection.fold is None and selection.class_subset.n_classes is None:
-        return {
-            name: (store.open(layout.KNN_INDICES.format(name))[...], store.open(layout.KNN_DISTANCES.format(name))[...])
-            for name in names
-        }
+        return _stored_lists(store, names)
     arrays, _ = store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
     return {name: (arrays[f"{name}/indices"], arrays[f"{name}/distances"]) for name in names}
 
@@ -245,10 +244,12 @@ def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: 
         return {}
     chain = Chain(data_of(own), lists=lists, memory_limit=parameters["memory_limit"], base=())
     run_all(own, chain.stages(), None, quiet=True)
-    indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES
-    return {
-        name: (own.store.open(indices.format(name))[...], own.store.open(distances.format(name))[...]) for name in lists
-    }
+    return _stored_lists(own.store, lists)
+
+
+def _stored_lists(store: Store, names: Iterable[str]) -> NeighborTables:
+    lists = {name: open_lists(store, name) for name in names}
+    return {name: (indices[...], distances[...]) for name, (indices, distances) in lists.items()}
 
 
 def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.ndarray:

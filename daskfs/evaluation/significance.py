@@ -69,9 +69,7 @@ def mean_interval(values: np.ndarray, replicates: np.ndarray, test_share: float,
     ----------
     .. [1] Nadeau, Bengio (2003), "Inference for the Generalization Error", Machine Learning 52, section 4.
     """
-    estimate = _estimate(np.asarray(values, dtype=np.float64), np.asarray(replicates), test_share)
-    low, high = estimate.bounds(level)
-    return Interval(estimate.mean, low, high, estimate.n_values, estimate.n_replicates)
+    return _estimate(np.asarray(values, dtype=np.float64), np.asarray(replicates), test_share, level)[0]
 
 
 def paired_difference(
@@ -92,52 +90,27 @@ def paired_difference(
         If all differences are equal, the interval has width 0, and p is 1 if they are 0, else 0.
     """
     difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    estimate = _estimate(difference, np.asarray(replicates), test_share)
-    low, high = estimate.bounds(level)
-    return PairedDifference(estimate.mean, low, high, estimate.p_value(), estimate.n_values)
+    found, p_value = _estimate(difference, np.asarray(replicates), test_share, level)
+    return PairedDifference(found.mean, found.low, found.high, p_value, found.n_values)
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """A mean with its standard error (NaN for fewer than two values) and degrees of freedom."""
-
-    mean: float
-    error: float
-    freedom: int
-    n_values: int
-    n_replicates: int
-
-    def bounds(self, level: float) -> tuple[float, float]:
-        if np.isnan(self.error):
-            return float("nan"), float("nan")
-        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
-        return self.mean - half, self.mean + half
-
-    def p_value(self) -> float:
-        if np.isnan(self.error):
-            return float("nan")
-        if self.error == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stdtr(self.freedom, -abs(self.mean) / self.error))
-
-
-def _estimate(values: np.ndarray, replicates: np.ndarray, test_share: float) -> _Estimate:
+def _estimate(values: np.ndarray, replicates: np.ndarray, test_share: float, level: float) -> tuple[Interval, float]:
+    """Return a mean with its interval, and the p value that it is 0."""
     known = ~np.isnan(values)
     names, place = np.unique(replicates[known], return_inverse=True)
-    kept, n = values[known], int(known.sum())
-    independent = names.size > 1
-    if independent:
-        kept = np.bincount(place.ravel(), kept) / np.bincount(place.ravel())
-    if kept.size == 0:
-        return _Estimate(float("nan"), float("nan"), 0, n, 0)
-    mean = float(kept.mean())
-    if kept.size == 1:
-        return _Estimate(mean, float("nan"), 0, n, 1)
+    kept, n, overlap = values[known], int(known.sum()), test_share / (1 - test_share)
+    if names.size > 1:
+        kept, overlap = np.bincount(place.ravel(), kept) / np.bincount(place.ravel()), 0.0
+    nan = float("nan")
+    if kept.size < 2:
+        return Interval(float(kept[0]) if kept.size else nan, nan, nan, n, kept.size), nan
     if (kept == kept[0]).all():  # rounding of the mean would give equal values a variance
-        return _Estimate(float(kept[0]), 0.0, kept.size - 1, n, names.size)
-    overlap = 0.0 if independent else test_share / (1 - test_share)
-    error = float(np.sqrt(kept.var(ddof=1) * (1 / kept.size + overlap)))
-    return _Estimate(mean, error, kept.size - 1, n, names.size)
+        mean, error = float(kept[0]), 0.0
+    else:
+        mean, error = float(kept.mean()), float(np.sqrt(kept.var(ddof=1) * (1 / kept.size + overlap)))
+    half = float(stdtrit(kept.size - 1, (1 + level) / 2)) * error
+    p_value = float(2 * stdtr(kept.size - 1, -abs(mean) / error)) if error else float(mean == 0)
+    return Interval(mean, mean - half, mean + half, n, names.size), p_value
 
 
 # -------------------------------------------------------------------------------- ranks over data sets

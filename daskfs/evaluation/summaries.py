@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from daskfs.evaluation.design import Design, Selection, describe_too_few
 from daskfs.evaluation.models import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
-from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Result, Table, results, values_table, write_table
+from daskfs.evaluation.tables import AMOUNTS, TESTED, Result, Table, results, typed, values_table, write_table
 from daskfs.stages.cost import Array, Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -37,62 +37,17 @@ ROW_BYTES = 1000
 NAME_BYTES = 200
 """Bytes of a feature name, as a Python string and in the JSON that it is read from."""
 
-SUMMARY_COLUMNS: Mapping[str, ColumnType] = {
-    "method": "string",
-    "model": "string",
-    "metric": "string",
-    "setting": "string",
+SUMMARY_COLUMNS = {
+    **typed("method model metric setting"),
     **AMOUNTS,
-    "n_values": "int64",
-    "mean": "float64",
-    "std": "float64",
-    "low": "float64",
-    "high": "float64",
-    "higher_is_better": "bool",
+    **typed("n_values mean std low high higher_is_better"),
 }
-COMPARISON_COLUMNS: Mapping[str, ColumnType] = {
-    "setting": "string",
-    "model": "string",
-    "metric": "string",
-    **AMOUNTS,
-    "method": "string",
-    "other": "string",
-    "difference": "float64",
-    **TESTED,
-}
-GAP_COLUMNS: Mapping[str, ColumnType] = {
-    "method": "string",
-    "model": "string",
-    "metric": "string",
-    **AMOUNTS,
-    "transductive": "float64",
-    "inductive": "float64",
-    "gap": "float64",
-    **TESTED,
-}
-STABILITY_COLUMNS: Mapping[str, ColumnType] = {
-    "setting": "string",
-    "n_classes": "int64",
-    "labels": "float64",
-    "method": "string",
-    "n_selected": "int64",
-    "n_rankings": "int64",
-    "kuncheva": "float64",
-    "jaccard": "float64",
-}
-FREQUENCY_COLUMNS: Mapping[str, ColumnType] = {
-    "setting": "string",
-    "n_classes": "int64",
-    "labels": "float64",
-    "method": "string",
-    "feature": "int64",
-    "name": "string",
-    "n_selected": "int64",
-    "frequency": "float64",
-    "mean_rank": "float64",
-    "rank_low": "float64",
-    "rank_high": "float64",
-}
+COMPARISON_COLUMNS = {**typed("setting model metric"), **AMOUNTS, **typed("method other difference"), **TESTED}
+GAP_COLUMNS = {**typed("method model metric"), **AMOUNTS, **typed("transductive inductive gap"), **TESTED}
+STABILITY_COLUMNS = typed("setting n_classes labels method n_selected n_rankings kuncheva jaccard")
+FREQUENCY_COLUMNS = typed(
+    "setting n_classes labels method feature name n_selected frequency mean_rank rank_low rank_high"
+)
 
 
 def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -376,20 +331,11 @@ def _by_replicate(cube: Cube) -> Cube:
 
 
 # ----------------------------------------------------------------------------------------------------------- stability
-@dataclass(frozen=True)
-class Group:
-    """Selections by one method of the same setting, number of classes and amount of labels."""
+class Group(NamedTuple):
+    """Selections of the same setting, number of classes, amount of labels and method: the leading columns of tables."""
 
-    setting: str
-    n_classes: int | None
-    labels: float | None
-    method: str
-    selections: tuple[Selection, ...]
-
-    @property
-    def own(self) -> tuple[Any, ...]:
-        """Setting, number of classes, amount of labels and method: the leading columns of the tables."""
-        return (self.setting, self.n_classes, self.labels, self.method)
+    own: tuple[Any, ...]
+    selections: list[Selection]
 
 
 def _groups(design: Design) -> list[Group]:
@@ -406,15 +352,9 @@ def _groups(design: Design) -> list[Group]:
         return (design.settings.index(s.setting), *amounts, design.methods.index(s.method))
 
     return [
-        Group(
-            one.setting,
-            one.class_subset.n_classes,
-            None if one.labels is None else float(one.labels),
-            one.method,
-            tuple(found[one]),
-        )
-        for one in sorted(found, key=place)
-        if len(found[one]) > 1
+        Group((s.setting, s.class_subset.n_classes, None if s.labels is None else float(s.labels), s.method), found[s])
+        for s in sorted(found, key=place)
+        if len(found[s]) > 1
     ]
 
 

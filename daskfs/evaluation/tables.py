@@ -13,32 +13,28 @@ from daskfs.store.store import Store
 
 ColumnType = Literal["string", "int64", "float64", "bool"]
 
-AMOUNTS: Mapping[str, ColumnType] = {"n_classes": "int64", "labels": "float64", "n_selected": "int64"}
+_NAMES: Mapping[ColumnType, str] = {
+    "string": "method other model metric setting name",
+    "int64": "n_selected n_labeled n_classes n_tested n_values n_pairs n_rankings repeat fold subset draw feature",
+    "float64": "labels value mean std low high p_value difference transductive inductive gap kuncheva jaccard "
+    "frequency mean_rank rank_low rank_high",
+    "bool": "higher_is_better",
+}
+_TYPES = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+
+def typed(names: str) -> dict[str, ColumnType]:
+    """Return columns with their types; a name, separated by a space, has one type in all tables."""
+    return {name: _TYPES[name] for name in names.split()}
+
+
+AMOUNTS = typed("n_classes labels n_selected")
 """Columns of the amounts of data and features that a value belongs to."""
-TESTED: Mapping[str, ColumnType] = {
-    "low": "float64",
-    "high": "float64",
-    "p_value": "float64",
-    "n_pairs": "int64",
-    "higher_is_better": "bool",
-}
+TESTED = typed("low high p_value n_pairs higher_is_better")
 """Columns of a paired difference, after its value."""
-EVALUATION_COLUMNS: Mapping[str, ColumnType] = {
-    "method": "string",
-    "n_selected": "int64",
-    "n_labeled": "int64",
-    "repeat": "int64",
-    "fold": "int64",
-    "metric": "string",
-    "value": "float64",
-    "model": "string",
-    "setting": "string",
-    "n_classes": "int64",
-    "subset": "int64",
-    "labels": "float64",
-    "draw": "int64",
-    "n_tested": "int64",
-}
+EVALUATION_COLUMNS = typed(
+    "method n_selected n_labeled repeat fold metric value model setting n_classes subset labels draw n_tested"
+)
 
 
 # ------------------------------------------------------------------------------------------------------------- tables

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, read_rows_in_use
+from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, Selection, read_rows_in_use
 from daskfs.evaluation.metrics import hit_rate
 from daskfs.evaluation.models import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
@@ -43,21 +43,21 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     labels = read_rows_in_use(context.store).labels
     X, y = _columns(context, parameters, features), labels.values
     values: list[list[Any]] = []
+    seed, scaling = int(parameters["random_state"]), parameters["scaling"]
     splits = list(_splits(context, parameters, design, trial, labels.is_labeled))
     is_first = not trial.repeat or trial.selection.setting == "inductive"
     for spec in map(ModelSpec.from_json, parameters["models"]):
-        seed, scaling = int(parameters["random_state"]), parameters["scaling"]
         if not trial.n_selected or uses_folds(spec, trial.selection.setting):
             for repeat, fold, train, tested in splits:
                 if trial.n_selected:
                     found = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
                 else:
                     found = evaluate_constant(spec, labels.task, y, train, tested)
-                values += [
-                    [spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in found.items()
-                ]
+                values += _rows(spec, repeat, fold, tested, found)
         elif is_first:
-            values += _of_whole(context, parameters, spec, trial, splits, X, labels)
+            places = _whole(context, parameters, trial.selection, splits, labels)
+            found = evaluate_whole(spec, labels.task, X[places], y[places], scaling, seed)
+            values += _rows(spec, trial.selection.repeat, trial.selection.fold, places, found)
     if parameters["informative"] and is_first and is_ranked:
         share = hit_rate(order, np.array(parameters["informative"]), trial.n_selected)
         values.append([OF_SELECTION, "hit_rate", trial.selection.repeat, trial.selection.fold, None, share])
@@ -88,25 +88,21 @@ def _splits(
         yield repeat, fold, train if drawn is None else drawn, subset_rows[f"test-{repeat}-{fold}"]
 
 
-def _of_whole(
-    context: Context,
-    parameters: Mapping[str, Any],
-    spec: ModelSpec,
-    trial: EvaluationUnit,
-    splits: list[Split],
-    X: np.ndarray,
-    labels: Labels,
+def _rows(
+    spec: ModelSpec, repeat: int | None, fold: int | None, tested: np.ndarray, found: Mapping[str, float]
 ) -> list[list[Any]]:
-    """Return values of a model scored on the rows it is fitted to: all of a class subset, or the held-out ones."""
-    seed, scaling = int(parameters["random_state"]), parameters["scaling"]
-    if trial.selection.fold is None:
-        subset_rows = class_subset_rows(context, parameters, trial.selection)
-        places = subset_rows["places"][labels.is_labeled[subset_rows["places"]]]
-    else:
+    return [[spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in found.items()]
+
+
+def _whole(
+    context: Context, parameters: Mapping[str, Any], selection: Selection, splits: list[Split], labels: Labels
+) -> np.ndarray:
+    """Return the rows that a model is fitted to and scored on: all of a class subset, or the held-out ones."""
+    if selection.fold is not None:
         ((_, _, _, places),) = splits
-    found = evaluate_whole(spec, labels.task, X[places], labels.values[places], scaling, seed)
-    repeat, fold = trial.selection.repeat, trial.selection.fold
-    return [[spec.label, metric, repeat, fold, int(places.size), value] for metric, value in found.items()]
+        return places
+    places = class_subset_rows(context, parameters, selection)["places"]
+    return places[labels.is_labeled[places]]
 
 
 def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> np.ndarray:

@@ -126,15 +126,15 @@ def write_parquet(store: Store, name: str, table: Any) -> None:
     store.write_bytes(name, sink.getbuffer())
 
 
-def read_parquet(store: Store, name: str) -> Any:
-    """Return a Parquet file of a store as a :class:`pyarrow.Table`; None if there is none."""
+def read_parquet(store: Store, name: str, columns: list[str] | None = None) -> Any:
+    """Return a Parquet file of a store, or some columns of it, as a :class:`pyarrow.Table`; None if there is none."""
     data = store.read_bytes(name)
     if data is None:
         return None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_table(pa.BufferReader(data))
+    return pq.read_table(pa.BufferReader(data), columns=columns)
 
 
 PARQUET = Fixed("pyarrow, which writes the tables", 48 * MiB)

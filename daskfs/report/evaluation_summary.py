@@ -15,6 +15,7 @@ from daskfs.evaluation.tables import read_table, reversed_pair
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.job.methods import as_word
 from daskfs.kernels.labels import Task
+from daskfs.ranking.tables import read_parquet
 from daskfs.report.model import Cost, Curve, Evaluation, EvaluationDesign, Frequent, Panel, Sensitivity, Setting
 from daskfs.report.terminal import BASELINES
 from daskfs.stages.stage import Plan
@@ -124,11 +125,7 @@ def _curves(rows: Sequence[Row], methods: Sequence[str], **columns: str) -> list
 def _put_ranges(store: Store, means: Sequence[Row]) -> None:
     """Add the lowest and the highest of the values of each mean, None without a table of the values."""
     ranges: dict[tuple[Any, ...], Row] = {}
-    if (data := store.read_bytes(layout.EVALUATION_PARQUET)) is not None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(pa.BufferReader(data), columns=[*POINT, "value"])
+    if (table := read_parquet(store, layout.EVALUATION_PARQUET, [*POINT, "value"])) is not None:
         found = table.group_by(POINT).aggregate([("value", "min"), ("value", "max")]).to_pylist()
         ranges = {tuple(row[key] for key in POINT): row for row in found}
     for row in means:

@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskfs import RLSR, LaplacianScore
 from daskfs.criteria.registry import make_method
 from daskfs.criteria.rescaled_regression.passes import solution_of
-from daskfs.criteria.rescaled_regression.state import row_parts
+from daskfs.criteria.row_blocks import row_parts
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.job.job import load_job

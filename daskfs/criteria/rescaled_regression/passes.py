@@ -32,10 +32,9 @@ from daskfs.criteria.rescaled_regression.state import (
     is_dragged,
     load_state,
     products_cost,
-    row_parts,
     state_cost,
 )
-from daskfs.criteria.row_blocks import RowBlock, center_and_scale, labels_cost, read_blocks
+from daskfs.criteria.row_blocks import RowBlock, center_and_scale, labels_cost, read_blocks, row_parts
 from daskfs.criteria.rrpc.correlations import comoment_rows, stored_comoments
 from daskfs.criteria.slab import methods_from, slab_table
 from daskfs.kernels.greedy import pick_apart

@@ -18,8 +18,8 @@ from daskfs.criteria.rescaled_regression.passes import (
     RESCALED_TABLES_STAGE,
 )
 from daskfs.criteria.rescaled_regression.solution import MAX_HALVINGS, RESCALED_SOLVE_STAGE, kept_cost
-from daskfs.criteria.rescaled_regression.state import is_dragged, most_products, row_parts, stored_state_bytes
-from daskfs.criteria.row_blocks import blocks_cost, room_between_rounds
+from daskfs.criteria.rescaled_regression.state import is_dragged, most_products, stored_state_bytes
+from daskfs.criteria.row_blocks import blocks_cost, room_between_rounds, row_parts
 from daskfs.criteria.rrpc.candidates import plan_comoments, stored_values
 from daskfs.criteria.slab import method_to_json
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec

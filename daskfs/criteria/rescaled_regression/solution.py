@@ -23,11 +23,10 @@ from daskfs.criteria.rescaled_regression.state import (
     is_dragged,
     load_state,
     products_cost,
-    row_parts,
     save_state,
     state_cost,
 )
-from daskfs.criteria.row_blocks import labels_cost
+from daskfs.criteria.row_blocks import labels_cost, row_parts
 from daskfs.criteria.slab import methods_from
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.regression.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
@@ -69,7 +68,6 @@ def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) ->
     key, methods = parameters["key"], methods_from(parameters["methods"])
     number, place = divmod(unit, len(methods))
     method = methods[place]
-    assert isinstance(method.parameters, RescaledParameters)
     with one_thread():
         if number == 0:
             state = _first_state(context, parameters)

@@ -14,21 +14,13 @@ from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATI
 from daskfs.stages.cost import Array, Cost, total
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
-from daskfs.tiles.row_partitions import RowPartitions, cut_parts
 
 FIRST = "first"
 """Name of the sums of round 0, which all methods share."""
-STRETCHES = 1024
 PRODUCTS = 8
 """Products in a state under "cg", averaged over the rounds."""
 OTHER_PRODUCTS = 15
 """Products of a step in addition to its iterations: proximal steps and line search; at most 14 were seen."""
-
-
-def row_parts(shape: Shape) -> RowPartitions:
-    """Return the partition of the rows into the units of a pass."""
-    return cut_parts(shape, STRETCHES)
 
 
 def is_dragged(method: Method) -> bool:

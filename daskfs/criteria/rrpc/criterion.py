@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import PositiveInt
 
-from daskfs.criteria.filters import TaskParameters, pearson_fields, pearson_needs
-from daskfs.criteria.registry import Criterion
+from daskfs.criteria.filters import TaskParameters, labeled_criterion, pearson_fields, pearson_needs
 from daskfs.criteria.statistics import Statistics
 
 
@@ -30,23 +29,20 @@ def relevance_fields(statistics: Statistics, parameters: GreedyParameters) -> Ma
 
 
 CRITERIA = (
-    Criterion(
+    labeled_criterion(
         name="RRPC",
         summary=(
             "Correlation with the labels less the mean correlation with the features picked before, picked one by one; "
             "large is good."
         ),
         citation="Xu, Tang, He and Man (2017), IEEE TNNLS 28(9), 1974-1984",
-        direction="descending",
         fields=("score", "relevance", "redundancy", "step"),
         parameters=GreedyParameters,
         statistics=pearson_needs,
         score=relevance_fields,
-        reason="constant on the labeled rows",
         unscored="not among the n_candidates most relevant: ranked by relevance after these",
         ranked_by="step",
         finish="greedy",
         is_joint=True,
-        needs_labels=True,
     ),
 )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_blocks import center_and_scale, read_blocks
+from daskfs.criteria.row_blocks import center_and_scale, read_blocks, row_parts
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.kernels.blocks import is_sparse
@@ -27,9 +27,8 @@ from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
-from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts, reading_cost
+from daskfs.tiles.row_partitions import RowPartitions, block_rows, reading_cost
 
-ROW_STRETCHES = 1024
 TIED = 1e-12
 """Two criteria are equal if they differ by at most this share of the largest of the round."""
 
@@ -47,11 +46,6 @@ def rows_key(method: Method, route: str) -> str:
     if route == "landmarks":
         parts += [str(p.n_landmarks), str(p.random_state)]
     return "-".join(parts)
-
-
-def gather_parts(shape: Shape) -> RowPartitions:
-    """Return the partition of the rows into the units that gather rows."""
-    return cut_parts(shape, ROW_STRETCHES)
 
 
 # --------------------------------------------------------------------------------------------------------- kept rows
@@ -92,7 +86,7 @@ def draw_landmarks(
 def gather_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Write the kept rows of one part, centered and scaled, dense, with their labels and weights."""
     loop, key, method = parameters["loop"], parameters["key"], methods_from(parameters["methods"])[0]
-    parts = gather_parts(context.tiles.shape)
+    parts = row_parts(context.tiles.shape)
     span = parts.rows(unit)
     numbers = context.store.open(layout.SVM_CHOSEN.format(loop, key))[...]
     chosen = np.zeros(span.stop - span.start, dtype=bool)
@@ -140,7 +134,7 @@ def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
         d, place = context.tiles.shape.n_features, 0
         values = np.empty((numbers.size, d), order="F")
         codes, weights = np.empty(numbers.size, np.int64), np.empty(numbers.size)
-        for part in range(gather_parts(context.tiles.shape).n_parts):
+        for part in range(row_parts(context.tiles.shape).n_parts):
             found, _ = context.store.read_arrays(layout.SVM_ROWS.format(loop, key, part))
             inside = slice(place, place + found["codes"].size)
             values[inside], codes[inside], weights[inside] = found["rows"], found["codes"], found["weights"]
@@ -353,7 +347,7 @@ def choose_cost(n_samples: int, n_rows: int, process: Cost) -> Cost:
 
 def rows_cost(shape: Shape, n_rows: int, process: Cost) -> Cost:
     """List the memory of a unit that gathers rows."""
-    parts, d = gather_parts(shape), shape.n_features
+    parts, d = row_parts(shape), shape.n_features
     looked_through = parts.per_part * parts.height
     return (
         *process,

@@ -20,7 +20,6 @@ from daskfs.criteria.svmrfe.elimination import (
     Elimination,
     KeptRows,
     groups_cost,
-    kept_cost,
     kept_rows,
     load_state,
     problems,
@@ -271,11 +270,6 @@ def judging_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
         Array("rows of the kernel that LIBSVM holds", (cached, n_rows), "float32"),
         Array("rows of support vectors, or products with them", (n_rows, n_features)),
     )
-
-
-def training_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
-    """List the memory of a process that scores for one method alone, in addition to itself."""
-    return (*kept_cost(n_rows, n_features, 2), *judging_cost(p, n_rows, n_features))
 
 
 def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:

@@ -55,11 +55,6 @@ def n_anchors(parameters: SVMParameters, n_landmarks: int) -> int:
     return min(parameters.n_neighbors, n_landmarks) if parameters.laplacian else 0
 
 
-def problem_classes(n_classes: int) -> list[int]:
-    """Return the classes separated from all others; coefficients of one without rows are 0."""
-    return [1] if n_classes == 2 else list(range(n_classes))
-
-
 def _landmark_kernel(context: Context, loop: str, method: Method, state: Elimination) -> LandmarkKernel:
     p, left = svm_parameters(method), state.left
     mean, scale = center_and_scale(context, method, p.score_scaling)
@@ -82,7 +77,8 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
         lambda block: block.nbytes,
         lambda: read_blocks(context, parts, part, scaling, "all" if parameters["all_rows"] else "labeled"),
     )
-    classes, stretches = problem_classes(len(context.classes())), parts.stretches(part)
+    n_classes, stretches = len(context.classes()), parts.stretches(part)
+    problems = [1] if n_classes == 2 else range(n_classes)  # coefficients of a class without rows are 0
     totals: dict[Method, dict[str, np.ndarray]] = {}
     with one_thread():
         for block in blocks:
@@ -94,7 +90,7 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
                 if not rows.codes.size:
                     continue
                 known = rows.codes >= 0
-                targets = np.stack([known * targets_of(rows.codes, own) for own in classes], axis=1)
+                targets = np.stack([known * targets_of(rows.codes, own) for own in problems], axis=1)
                 found = landmark_sums(kernel(rows.values), targets, rows.weights, n_anchors(p, len(kernel.Z)))
                 total = totals.setdefault(method, {k: np.zeros((len(stretches), *v.shape)) for k, v in found.items()})
                 for name, values in found.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_blocks import room_between_rounds
+from daskfs.criteria.row_blocks import room_between_rounds, row_parts
 from daskfs.criteria.slab import method_to_json
 from daskfs.criteria.svmrfe.criterion import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
@@ -15,7 +15,6 @@ from daskfs.criteria.svmrfe.elimination import (
     SVM_CHOOSE_STAGE,
     SVM_ROWS_STAGE,
     SVM_TABLES_STAGE,
-    gather_parts,
     groups_cost,
     kept_cost,
     rows_key,
@@ -26,9 +25,9 @@ from daskfs.criteria.svmrfe.exact import (
     SVM_DROP_STAGE,
     SVM_JUDGE_STAGE,
     copies_cost,
+    judging_cost,
     judging_units,
     round_cost,
-    training_cost,
 )
 from daskfs.criteria.svmrfe.nystroem import (
     SVM_SOLVE_STAGE,
@@ -133,7 +132,8 @@ def route_of(p: SVMParameters, shape: Shape, n_labeled: int | None, memory_limit
 def _fits(p: SVMParameters, shape: Shape, n_rows: int, memory_limit: int | None) -> bool:
     """Return whether a worker can train machines on `n_rows` rows."""
     limit = available_bytes(memory_limit)
-    return total(training_cost(p, n_rows, shape.n_features)) <= (DEFAULT_BYTES if limit is None else limit)
+    needed = (*kept_cost(n_rows, shape.n_features, 2), *judging_cost(p, n_rows, shape.n_features))
+    return total(needed) <= (DEFAULT_BYTES if limit is None else limit)
 
 
 def _exact_rows(p: SVMParameters, shape: Shape, n_labeled: int | None) -> int:
@@ -168,7 +168,7 @@ def _plan_rows(loop: _Loop) -> list[Stage]:
     """Plan the stages that choose and gather the kept rows, once for each group."""
     stages: list[Stage] = []
     n, d = loop.shape.n_samples, loop.shape.n_features
-    parts = gather_parts(loop.shape)
+    parts = row_parts(loop.shape)
     groups: dict[str, tuple[Method, int]] = {}
     for method, size in zip(loop.methods, loop.sizes, strict=True):
         groups.setdefault(rows_key(method, loop.route), (method, size))
