@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.api.run import RunResult, ScratchDirectory, run
-from daskfs.errors import DaskfsError, InputError, JobError
+from daskfs.errors import DaskfsError, InputError, JobError, StoreError
 from daskfs.estimators.opening import (
     as_source,
     backing_file,
@@ -209,6 +209,13 @@ def _named_as_given(scratch: Path) -> Iterator[None]:
         if error.failure.startswith(str(scratch)):  # its run is deleted, and the error carries the traceback
             error.__notes__ = [note for note in error.__notes__ if error.failure not in note]
             error.failure = ""
+        if isinstance(error, StoreError) and str(scratch) in str(error):
+            found = str(error).partition(" holds ")[0]
+            msg = (
+                f"{found} holds the run of an earlier call, and what lies in memory is not known to be the same: "
+                "daskfs.open_run opens that run; choose another output for this one, or delete the directory."
+            )
+            raise StoreError(msg) from None
         if not isinstance(error, InputError):
             raise
         path = rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*"

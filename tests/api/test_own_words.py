@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import daskfs
-from daskfs.errors import ClusterError, DaskfsError, InputError, RunStoppedError
+from daskfs.errors import ClusterError, DaskfsError, InputError, RunStoppedError, StoreError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.execution.pool import lost_scheduler
 from daskfs.store.write_errors import no_room
@@ -123,6 +125,16 @@ def test_nothing_goes_on_where_nothing_is_kept(tmp_path: Path, name: str) -> Non
             if error is not None or call != "fit":  # signals do not stop a fit
                 with case(call), pytest.raises(kind, match=part):
                     made()
+
+
+def test_the_output_of_values_in_memory_is_not_taken_for_that_of_others(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"methods": ["FisherScore"], "evaluate": None, "output": tmp_path / "run"}
+    for M in (X, da.from_array(X, chunks=(10, 3))):
+        daskfs.rank(M, Y, **options)
+        with pytest.raises(StoreError, match=f"^{tmp_path}/run holds the run of an earlier call") as caught:
+            daskfs.rank(M, Y, **options)
+        assert "daskfs-" not in str(caught.value)
+        shutil.rmtree(tmp_path / "run")
 
 
 # -------------------------------------------------------------------------------------------------------------- cores
