@@ -79,51 +79,46 @@ class SignTable:
 
 
 @dataclass(frozen=True)
-class NeedMoments:
+class _OfColumns:
+    """Need of the columns of a panel, rescaled."""
+
+    scaling: Scaling | None
+
+
+class NeedMoments(_OfColumns):
     """Moments over all rows."""
 
-    scaling: Scaling | None
 
-
-@dataclass(frozen=True)
-class NeedClassMoments:
+class NeedClassMoments(_OfColumns):
     """Moments of each class over labeled rows."""
 
-    scaling: Scaling | None
 
-
-@dataclass(frozen=True)
-class NeedTargetMoments:
+class NeedTargetMoments(_OfColumns):
     """Joint moments with the target over labeled rows."""
 
-    scaling: Scaling | None
-
 
 @dataclass(frozen=True)
-class NeedDistributions:
+class NeedDistributions(_OfColumns):
     """Distributions of the classes over labeled rows: their distances, or a table of classes against `n_bins` bins.
 
     All of these of one panel come from one sort.
     """
 
-    scaling: Scaling | None
     n_bins: int | None = None
 
 
 @dataclass(frozen=True)
-class NeedGraphForms:
+class NeedGraphForms(_OfColumns):
     """Quadratic forms of one weighted graph; of the features of one half only if `half` is not None, else NaN."""
 
-    scaling: Scaling | None
     weighting: Weighting
     half: int | None = None
 
 
 @dataclass(frozen=True)
-class NeedSignTable:
+class NeedSignTable(_OfColumns):
     """Classes of the labeled rows at or above the mean by degrees of one weighted graph."""
 
-    scaling: Scaling | None
     weighting: Weighting
 
     @property
@@ -140,10 +135,9 @@ class NeedNumbers:
 
 
 @dataclass(frozen=True)
-class NeedTails:
+class NeedTails(_OfColumns):
     """Central moments of higher order, over all rows or over those with a label."""
 
-    scaling: Scaling | None
     of_labeled: bool = False
 
 
