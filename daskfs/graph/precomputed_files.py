@@ -71,21 +71,17 @@ def open_graph(path: str | StoragePath) -> Graph:
             return _npz_matrix(file)
         if (found := _in_hdf5(file)) is not None:
             return _matrix_in(Hdf5Folder(found[0]), found[1])
+        if _holds_lists(file):
+            return _lists(file)
+        if (file / layout.RUN_JSON).is_file():
+            return _lists_of_run(file)
         if file.is_dir():
-            return _in_directory(file)
+            return _matrix_in(ZarrFolder(file), "")
         problem = "is not a graph" if file.exists() else "does not exist"
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
     msg = f"{redact_credentials(str(path))} {problem}. {EXPECTED}"
     raise InputError(msg)
-
-
-def _in_directory(path: StoragePath) -> Graph:
-    if _holds_lists(path):
-        return _lists(path)
-    if (path / layout.RUN_JSON).is_file():
-        return _lists_of_run(path)
-    return _matrix_in(ZarrFolder(path), "")
 
 
 def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
