@@ -479,8 +479,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
     rows, indices, distances = read_columns(store, stored_pieces(store, lists, unit), dtypes)
     order = np.argsort(rows, kind="stable")
-    for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
-        here = slice(wanted.start + block.start, wanted.start + block.stop)
+    for here in row_blocks(wanted.stop, block_rows(n_samples), wanted.start):
         merged = np.empty((here.stop - here.start, k), indices.dtype), np.empty((here.stop - here.start, k))
         for piece in row_blocks(here.stop - here.start, rows_at_a_merge(k)):
             first, stop = here.start + piece.start, here.start + piece.stop
@@ -682,7 +681,7 @@ def build_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
 def merge_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
     """Return the memory cost of a "merge" unit: the lists of its rows from all groups, and a merged block."""
     n, k = search.shape.n_samples, search.k
-    n_rows = plan.largest_merge(n)
+    n_rows = plan.merged(n, 0).stop
     return (
         *process,
         *found_lists(n, n_rows, k),

@@ -68,7 +68,7 @@ def plan_graph(
     # a process that has only searched has room for the compiled passes in what the bare one is planned with
     room = None if available is None else max(available - total(group_cost(search)), MiB)
     plan = partition_rows(shape, spec, k, room, pairwise=pairwise)
-    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.largest_merge(shape.n_samples), (PROCESS,), pairwise=pairwise)
+    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.merged(shape.n_samples, 0).stop, (PROCESS,), pairwise=pairwise)
     if available is not None and total(exact) > available + PROCESS.nbytes:
         others = [engine for engine in others if engine != "exact"]
     return _search_in_groups(search, plan, others, exact)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 
 BLOCK_ROWS = 512
@@ -58,8 +59,7 @@ class KeptSquares:
     def _add(self, columns: np.ndarray, sign: float) -> None:
         part = self._X[:, columns]
         with one_thread():
-            for start in range(0, len(part), BLOCK_ROWS):
-                rows = slice(start, start + BLOCK_ROWS)
+            for rows in row_blocks(len(part), BLOCK_ROWS):
                 block = self.values[rows]
                 block += sign * squared_distances(part[rows], part)
                 np.maximum(block, 0.0, out=block)
