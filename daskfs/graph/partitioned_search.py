@@ -368,16 +368,7 @@ class _Runs:
         self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
         self._member = np.repeat(np.arange(member.size), member & 127)
         self._cell = cell
-
-    @property
-    def n_members(self) -> int:
-        """Number of rows of the group, including visitors."""
-        return int(self._rows.size)
-
-    @property
-    def n_home(self) -> int:
-        """Number of rows of the group, without visitors."""
-        return int(self._is_home.sum())
+        self.n_members, self.n_home = member.size, int(self._is_home.sum())  # with and without visitors
 
     def parts(self, max_members: int) -> list[np.ndarray]:
         """Return a mask over all pairs (member, cell) for each part of the group, shape (n_pairs,), bool.

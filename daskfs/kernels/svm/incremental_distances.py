@@ -31,21 +31,16 @@ class KeptSquares:
         self._X = X
         self._spread = np.einsum("ij,ij->j", X, X)
         self._left = np.ones(X.shape[1], dtype=bool)
-        self._n_steps = 0
+        self.n_steps = 0
         self._made = float(self._spread.sum())
         self.values = np.zeros((X.shape[0], X.shape[0]))
         self._add(self._left, 1.0)
 
-    @property
-    def n_steps(self) -> int:
-        """Number of steps applied."""
-        return self._n_steps
-
     def advance(self, steps: Sequence[np.ndarray]) -> None:
         """Remove columns: `steps` are all steps so far, as column indices; those already applied are skipped."""
-        for gone in steps[self._n_steps :]:
+        for gone in steps[self.n_steps :]:
             self._left[gone] = False
-            self._n_steps += 1
+            self.n_steps += 1
             left = float(self._spread[self._left].sum())
             if left < FRESH * self._made:
                 self.values[...] = 0.0
