@@ -39,7 +39,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
-from daskfs.tiles.shapes import chunk_bytes
+from daskfs.tiles.shapes import chunk_bytes, row_bytes
 
 EDGES_BYTES = 256 * MiB
 """Bytes of the lists of an "edges" unit's rows, and their marks."""
@@ -195,7 +195,7 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     def stage(kind: StageKind, n_units: int, **own: Any) -> Stage:
         return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **own)
 
-    cells = stage(CELLS_STAGE, 1, bytes_read=search.n_sampled * search.row_bytes, bytes_written=cut)
+    cells = stage(CELLS_STAGE, 1, bytes_read=search.n_sampled * row_bytes(shape), bytes_written=cut)
     assign = stage(
         ASSIGN_STAGE,
         n_assigning,

@@ -208,9 +208,8 @@ def _matrix(
         shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
         msg = f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix."
         raise InputError(msg)
-    check_kind(values.dtype, "biuf", f"{path}:{names[0]}")
-    check_kind(one.dtype, "iu", f"{path}:{names[1]}")
-    check_kind(other.dtype, "iu", f"{path}:{names[2]}")
+    for part, kinds, name in zip(parts, ("biuf", "iu", "iu"), names, strict=True):
+        check_kind(part.dtype, kinds, f"{path}:{name}")
     n_entries = values.shape[0]
     lengths = (n_entries, n_entries if kind == "coo" else shape[0 if kind == "csr" else 1] + 1)
     if (one.shape[0], other.shape[0]) != lengths:
