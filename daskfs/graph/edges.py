@@ -125,10 +125,10 @@ def store_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     """Store the edges of a stretch, and facts of its blocks."""
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
     stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
-    own = stretches.rows(unit)
+    own, size = stretches.rows(unit), block_rows(stretches.n_samples)
     indices, distances = open_lists(store, name)
     lists = np.empty((own.stop - own.start, k), index_dtype(stretches.n_samples))
-    for rows in _blocks_of(own, stretches.n_samples):
+    for rows in row_blocks(own.stop, size, own.start):
         lists[rows.start - own.start : rows.stop - own.start] = indices[rows, :k]
     marks = lists >= 0  # of the entries that are edges of their rows
     facts = []
@@ -142,12 +142,12 @@ def store_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
     def pieces() -> Iterator[Piece]:
         yield from incoming(BEFORE, range(-(-own.start // stretches.rows_sent)))
-        for rows in _blocks_of(own, stretches.n_samples):
+        for rows in row_blocks(own.stop, size, own.start):
             targets = lists[rows.start - own.start : rows.stop - own.start]
             inside = (targets >= own.start) & (targets < own.stop)
             _unmark(marks, lists, own.start, _sources(rows, targets)[inside], targets[inside])
         yield from incoming(AFTER, range(-(-own.stop // stretches.rows_sent), stretches.n_sending))
-        for rows in _blocks_of(own, stretches.n_samples):
+        for rows in row_blocks(own.stop, size, own.start):
             part = slice(rows.start - own.start, rows.stop - own.start)
             length = distances[rows, :k][marks[part]]
             extremes = length.min(initial=np.inf), length.max(initial=-np.inf)
@@ -159,14 +159,9 @@ def store_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     shards = ShardWriter(store, layout.EDGES.format(name, k, unit))
     shards.write(pieces())
     shards.close()
-    first = own.start // block_rows(stretches.n_samples)
+    first = own.start // size
     store.open(layout.EDGE_PARTS.format(name, k))[first : first + len(facts)] = np.array(facts)
     return {"n_edges": int(np.count_nonzero(marks))}
-
-
-def _blocks_of(rows: slice, n_samples: int) -> Iterator[slice]:
-    for block in row_blocks(rows.stop - rows.start, block_rows(n_samples)):
-        yield slice(rows.start + block.start, rows.start + block.stop)
 
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -177,8 +172,7 @@ def _sent_entries(store: Store, name: str, k: int, stretch: int, units: range) -
     for unit in units:
         start, stop = map(int, store.open(layout.SENT_OFFSETS.format(name, k, unit))[stretch : stretch + 2])
         ends, lengths = (store.open(one.format(name, k, unit)) for one in (layout.SENT_ENDS, layout.SENT_LENGTHS))
-        for some in row_blocks(stop - start, COMPARED_ENTRIES):
-            part = slice(start + some.start, start + some.stop)
+        for part in row_blocks(stop, COMPARED_ENTRIES, start):
             source, target = ends[:, part]
             yield source, target, lengths[part]
 

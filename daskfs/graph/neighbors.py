@@ -20,7 +20,7 @@ from daskfs.graph.partition import (
     search_units,
     sparse_values,
 )
-from daskfs.graph.rows import searched_shape, searched_tiles
+from daskfs.graph.rows import read_listed, searched_shape, searched_tiles
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -28,7 +28,6 @@ from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.neighbors.rows import prepare_rows
-from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -129,11 +128,7 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     numbers = store.open(layout.KNN_QUERY_ROWS.format(name))[...]
     exact = np.sort(np.concatenate(list(by_band), axis=1), axis=1)[:, :k]
     lists = store.open(layout.KNN_DISTANCES.format(name))
-    found = np.empty((numbers.size, k))
-    for rows in row_blocks(lists.shape[0], block_rows(lists.shape[0])):
-        low, high = np.searchsorted(numbers, [rows.start, rows.stop])
-        if low < high:
-            found[low:high] = lists[rows][numbers[low:high] - rows.start]
+    found = read_listed(lists, numbers, block_rows(lists.shape[0]))
     wanted = np.isfinite(exact)  # fewer than k if a row shares no feature with the others
     farthest = exact[:, k - 1 :]
     reached = (found <= farthest + np.abs(farthest) * DISTANCE_TOLERANCE) & np.isfinite(found)

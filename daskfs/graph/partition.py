@@ -19,6 +19,7 @@ from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.neighbors.descent_search import foreign_width, list_width, n_linked
 from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store import layout
 from daskfs.store.arrays import Array as StoredArray
@@ -109,9 +110,7 @@ class SearchUnit:
 
 def search_units(n_samples: int) -> list[SearchUnit]:
     """Split an exact search into units: one block of queries each, among all rows."""
-    size = block_rows(n_samples)
-    cuts = range(0, n_samples, size)
-    return [SearchUnit(slice(0, n_samples), slice(start, min(start + size, n_samples))) for start in cuts]
+    return [SearchUnit(slice(0, n_samples), queries) for queries in row_blocks(n_samples, block_rows(n_samples))]
 
 
 def rows_at_a_merge(k: int) -> int:
@@ -151,13 +150,9 @@ class Partitioning:
         return [shape.band(i) for i in range(first, min(first + self.bands_per_unit, shape.n_bands))]
 
     def merged(self, n_samples: int, unit: int) -> slice:
-        """Return the rows whose lists one "merge" unit merges."""
+        """Return the rows whose lists one "merge" unit merges; the first unit has the most."""
         size = self.blocks_per_unit * block_rows(n_samples)
         return slice(unit * size, min((unit + 1) * size, n_samples))
-
-    def largest_merge(self, n_samples: int) -> int:
-        """Return the largest number of rows of a "merge" unit."""
-        return min(n_samples, self.blocks_per_unit * block_rows(n_samples))
 
     def merge_units(self, n_samples: int) -> int:
         """Return the number of "merge" units."""

@@ -93,6 +93,7 @@ from daskfs.store.context import Context
 from daskfs.store.shards import Piece, ShardWriter, read_columns, read_pieces, stored_pieces
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, sample_rows
+from daskfs.tiles.shapes import row_bytes
 
 CANDIDATES_PER_NEIGHBOR = 64
 """Maximum number of rows of a step whose distance to a recall query is computed, per neighbor."""
@@ -221,7 +222,7 @@ def spilled_bytes(context: Context, parameters: Mapping[str, Any]) -> int:
         return 0
     tiles, per_copy = searched_tiles(context, spec), round(cells["cells_per_row"] / cells["copies"])
     search = Search(tiles.shape, spec, k, cells["copies"], per_copy)
-    saved = (1 - _stored_share(tiles)) * search.n_copies * search.row_bytes
+    saved = (1 - _stored_share(tiles)) * search.n_copies * row_bytes(search.shape)
     return int(search.spilled_bytes + search.found_bytes - saved)
 
 
@@ -368,16 +369,7 @@ class _Runs:
         self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
         self._member = np.repeat(np.arange(member.size), member & 127)
         self._cell = cell
-
-    @property
-    def n_members(self) -> int:
-        """Number of rows of the group, including visitors."""
-        return int(self._rows.size)
-
-    @property
-    def n_home(self) -> int:
-        """Number of rows of the group, without visitors."""
-        return int(self._is_home.sum())
+        self.n_members, self.n_home = member.size, int(self._is_home.sum())  # with and without visitors
 
     def parts(self, max_members: int) -> list[np.ndarray]:
         """Return a mask over all pairs (member, cell) for each part of the group, shape (n_pairs,), bool.
@@ -479,8 +471,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
     rows, indices, distances = read_columns(store, stored_pieces(store, lists, unit), dtypes)
     order = np.argsort(rows, kind="stable")
-    for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
-        here = slice(wanted.start + block.start, wanted.start + block.stop)
+    for here in row_blocks(wanted.stop, block_rows(n_samples), wanted.start):
         merged = np.empty((here.stop - here.start, k), indices.dtype), np.empty((here.stop - here.start, k))
         for piece in row_blocks(here.stop - here.start, rows_at_a_merge(k)):
             first, stop = here.start + piece.start, here.start + piece.stop
@@ -584,7 +575,7 @@ def _sample(search: Search) -> Cost:
     n, spec = search.n_sampled, search.spec
     is_remade = spec.read_scaling is not None or spec.metric not in LENGTHS
     return (
-        Objects("rows of the sample", n, search.row_bytes),
+        Objects("rows of the sample", n, row_bytes(search.shape)),
         *((Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),) if is_remade else ()),
     )
 
@@ -612,11 +603,11 @@ def _calibration(search: Search, plan: Partitioning) -> Cost:
 
 def _measured_sample(search: Search) -> Cost:
     """Return the memory cost of a sample with missing values, which is kept for distances, one part at a time."""
-    n, row_bytes = search.n_sampled, search.compared_row_bytes
+    n, compared = search.n_sampled, search.compared_row_bytes
     part = -(-n // SAMPLE_PARTS)
     return (
-        Objects("rows of the sample as measured", n, max(search.row_bytes, row_bytes)),
-        Objects("rows of a part", part, row_bytes),
+        Objects("rows of the sample as measured", n, max(row_bytes(search.shape), compared)),
+        Objects("rows of a part", part, compared),
         Array("operand of a part", (part, search.shape.n_features), "float32"),
         *incomplete_cost(search.shape, n),
     )
@@ -665,7 +656,7 @@ def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
     shape = search.shape
     n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
     return (
-        Objects("rows of bands, apart and as one", 2 * n_rows, search.row_bytes),
+        Objects("rows of bands, apart and as one", 2 * n_rows, row_bytes(search.shape)),
         Objects("rows that are written at a time, and encoded", 8, PIECE_BYTES),
         Array("rows, groups and cells of members", (PLANNED_VISITS, 3, n_rows), "int64"),
         Array("cells that members look into", (PLANNED_VISITS, n_rows, search.cells_per_copy), "int32"),
@@ -682,7 +673,7 @@ def build_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
 def merge_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
     """Return the memory cost of a "merge" unit: the lists of its rows from all groups, and a merged block."""
     n, k = search.shape.n_samples, search.k
-    n_rows = plan.largest_merge(n)
+    n_rows = plan.merged(n, 0).stop
     return (
         *process,
         *found_lists(n, n_rows, k),

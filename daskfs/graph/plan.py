@@ -39,7 +39,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
-from daskfs.tiles.shapes import chunk_bytes
+from daskfs.tiles.shapes import chunk_bytes, row_bytes
 
 EDGES_BYTES = 256 * MiB
 """Bytes of the lists of an "edges" unit's rows, and their marks."""
@@ -68,7 +68,7 @@ def plan_graph(
     # a process that has only searched has room for the compiled passes in what the bare one is planned with
     room = None if available is None else max(available - total(group_cost(search)), MiB)
     plan = partition_rows(shape, spec, k, room, pairwise=pairwise)
-    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.largest_merge(shape.n_samples), (PROCESS,), pairwise=pairwise)
+    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.merged(shape.n_samples, 0).stop, (PROCESS,), pairwise=pairwise)
     if available is not None and total(exact) > available + PROCESS.nbytes:
         others = [engine for engine in others if engine != "exact"]
     return _search_in_groups(search, plan, others, exact)
@@ -195,7 +195,7 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     def stage(kind: StageKind, n_units: int, **own: Any) -> Stage:
         return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **own)
 
-    cells = stage(CELLS_STAGE, 1, bytes_read=search.n_sampled * search.row_bytes, bytes_written=cut)
+    cells = stage(CELLS_STAGE, 1, bytes_read=search.n_sampled * row_bytes(shape), bytes_written=cut)
     assign = stage(
         ASSIGN_STAGE,
         n_assigning,

@@ -71,21 +71,17 @@ def open_graph(path: str | StoragePath) -> Graph:
             return _npz_matrix(file)
         if (found := _in_hdf5(file)) is not None:
             return _matrix_in(Hdf5Folder(found[0]), found[1])
+        if _holds_lists(file):
+            return _lists(file)
+        if (file / layout.RUN_JSON).is_file():
+            return _lists_of_run(file)
         if file.is_dir():
-            return _in_directory(file)
+            return _matrix_in(ZarrFolder(file), "")
         problem = "is not a graph" if file.exists() else "does not exist"
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
     msg = f"{redact_credentials(str(path))} {problem}. {EXPECTED}"
     raise InputError(msg)
-
-
-def _in_directory(path: StoragePath) -> Graph:
-    if _holds_lists(path):
-        return _lists(path)
-    if (path / layout.RUN_JSON).is_file():
-        return _lists_of_run(path)
-    return _matrix_in(ZarrFolder(path), "")
 
 
 def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
@@ -212,9 +208,8 @@ def _matrix(
         shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
         msg = f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix."
         raise InputError(msg)
-    check_kind(values.dtype, "biuf", f"{path}:{names[0]}")
-    check_kind(one.dtype, "iu", f"{path}:{names[1]}")
-    check_kind(other.dtype, "iu", f"{path}:{names[2]}")
+    for part, kinds, name in zip(parts, ("biuf", "iu", "iu"), names, strict=True):
+        check_kind(part.dtype, kinds, f"{path}:{name}")
     n_entries = values.shape[0]
     lengths = (n_entries, n_entries if kind == "coo" else shape[0 if kind == "csr" else 1] + 1)
     if (one.shape[0], other.shape[0]) != lengths:

@@ -95,10 +95,6 @@ class Decomposition:
         return cut_parts(shape, self.n_stretches)
 
 
-def _decomposition(parameters: Mapping[str, Any]) -> Decomposition:
-    return Decomposition(**parameters["decomposition"])
-
-
 def _rows_at_once(shape: Shape) -> int:
     """Return the number of rows that are multiplied together, a power of two."""
     if not shape.is_sparse:
@@ -127,7 +123,7 @@ def _dense(values: np.ndarray | sp.csr_matrix) -> np.ndarray:
 # --------------------------------------------------------------------------------- images
 def add_images(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Sum Z'Z B over the rows of each stretch of the unit, for the block B of a pass, in one thread."""
-    found, number, store = _decomposition(parameters), int(parameters["pass"]), context.store
+    found, number, store = Decomposition(**parameters["decomposition"]), int(parameters["pass"]), context.store
     shape = context.tiles.shape
     parts = found.parts(shape)
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
@@ -156,7 +152,7 @@ def add_images(context: Context, parameters: Mapping[str, Any], unit: int) -> No
 def extend_basis(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Add up the products of a pass, and store the next block of columns, or at last the components."""
     del unit
-    found, number, store = _decomposition(parameters), int(parameters["pass"]), context.store
+    found, number, store = Decomposition(**parameters["decomposition"]), int(parameters["pass"]), context.store
     shape = context.tiles.shape
     with one_thread():
         image = _summed(store, found, shape, number - 1) if number else None
@@ -213,7 +209,7 @@ def _all_rows(context: Context, found: Decomposition) -> np.ndarray:
 # ----------------------------------------------------------------------------------- rows
 def create_rows(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the array of the projected rows."""
-    found = _decomposition(parameters)
+    found = Decomposition(**parameters["decomposition"])
     create_own_rows(context.store, found.scaling, _projected_shape(context.tiles.shape, found))
 
 
@@ -223,7 +219,7 @@ def _projected_shape(shape: Shape, found: Decomposition) -> Shape:
 
 def project_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Project the rows of one unit onto the components, and store them and those of the sample."""
-    found, store, shape = _decomposition(parameters), context.store, context.tiles.shape
+    found, store, shape = Decomposition(**parameters["decomposition"]), context.store, context.tiles.shape
     projected = _projected_shape(shape, found)
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
     centered = CenteredRows(mean, factor)

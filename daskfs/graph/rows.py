@@ -63,12 +63,16 @@ class OwnRows(Tiles):
 
 def read_own_rows(store: Store, name: str, rows: np.ndarray) -> np.ndarray:
     """Return some of the stored rows, by ascending numbers, shape (n_rows, n_columns); one band is read at a time."""
-    array = store.open(layout.OWN_ROWS.format(name))
+    return read_listed(store.open(layout.OWN_ROWS.format(name)), rows, SMALLEST_STRETCH)
+
+
+def read_listed(array: Array, rows: np.ndarray, height: int) -> np.ndarray:
+    """Return some rows of a stored table, by ascending numbers, read by blocks of `height` rows that have any."""
     found = np.empty((rows.size, array.shape[1]), array.dtype)
-    for band in row_blocks(array.shape[0], SMALLEST_STRETCH):
-        part = slice(*np.searchsorted(rows, [band.start, band.stop]))
+    for block in row_blocks(array.shape[0], height):
+        part = slice(*np.searchsorted(rows, [block.start, block.stop]))
         if part.start < part.stop:
-            found[part] = array[band][rows[part] - band.start]
+            found[part] = array[block][rows[part] - block.start]
     return found
 
 

@@ -18,7 +18,7 @@ from daskfs.kernels.neighbors.metrics import is_own
 from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
 from daskfs.stages.cost import HALF_WORD, WORD, Array, Cost, Objects, fullest
 from daskfs.store.tiles import Shape, sample_rows
-from daskfs.tiles.shapes import conversion_bytes
+from daskfs.tiles.shapes import conversion_bytes, row_bytes
 
 RECALL_ROWS = 500
 """Number of rows whose lists are compared with an exhaustive search."""
@@ -88,14 +88,9 @@ class Search:
         return graph_dtype(np.dtype(self.shape.dtype), self.spec.read_scaling)
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as stored."""
-        return -(-self.shape.x_bytes // self.shape.n_samples)
-
-    @property
     def spilled_bytes(self) -> int:
         """Bytes of the rows of all groups, each with its number and the cells it probes."""
-        return self.n_copies * (self.row_bytes + WORD + HALF_WORD * self.cells_per_copy)
+        return self.n_copies * (row_bytes(self.shape) + WORD + HALF_WORD * self.cells_per_copy)
 
     @property
     def found_bytes(self) -> int:
@@ -105,7 +100,7 @@ class Search:
     @property
     def compared_row_bytes(self) -> int:
         """Bytes of a row in graph space."""
-        return self.row_bytes * self.dtype.itemsize // self.shape.itemsize
+        return row_bytes(self.shape) * self.dtype.itemsize // self.shape.itemsize
 
 
 def products_cost(shape: Shape, n_base: int) -> Cost:

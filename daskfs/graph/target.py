@@ -59,7 +59,7 @@ def unit_blocks(n_samples: int, per_unit: int, unit: int) -> list[slice]:
     """Return the blocks of rows of one unit as slices."""
     size = block_rows(n_samples)
     first, stop = unit * per_unit * size, min((unit + 1) * per_unit * size, n_samples)
-    return [slice(first + rows.start, first + rows.stop) for rows in row_blocks(stop - first, size)]
+    return list(row_blocks(stop, size, first))
 
 
 def create_target_lists(context: Context, parameters: Mapping[str, Any]) -> None:
@@ -123,16 +123,13 @@ def _cut_ranges(context: Context, lists: TargetGraph, n_parts: int) -> tuple[int
 def collect_target_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Write the lists of one unit's rows; those of unlabeled rows are empty."""
     lists, k, store = TargetGraph(**parameters["lists"]), int(parameters["k"]), context.store
-    n_samples, size = context.tiles.shape.n_samples, block_rows(context.tiles.shape.n_samples)
-    blocks = int(parameters["blocks_per_unit"])
-    first, stop = unit * blocks * size, min((unit + 1) * blocks * size, n_samples)
+    n_samples = context.tiles.shape.n_samples
     found = [layout.SPILL_LISTS.format(lists.name, i) for i in range(int(parameters["n_ranges"]))]
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
     rows, indices, distances = read_columns(store, stored_pieces(store, found, unit), dtypes)
     indices, distances = indices.reshape(-1, k), distances.reshape(-1, k)  # of no rows if none is labeled
     order = np.argsort(rows)
-    for block in row_blocks(stop - first, size):
-        here = slice(first + block.start, first + block.stop)
+    for here in unit_blocks(n_samples, int(parameters["blocks_per_unit"]), unit):
         own = order[slice(*np.searchsorted(rows, [here.start, here.stop], sorter=order))]
         listed = np.full((here.stop - here.start, k), -1, indices.dtype), np.full((here.stop - here.start, k), np.inf)
         listed[0][rows[own] - here.start], listed[1][rows[own] - here.start] = indices[own], distances[own]

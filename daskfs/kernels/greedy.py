@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,16 +117,13 @@ def filter_redundant(
     kept = list(kept_first)
     chosen = set(kept)
     passed: dict[int, tuple[str, int, float]] = {}
-    members: dict[str, int] = {}
     groups = groups or {}
-    for feature in kept:
-        if feature in groups:
-            members[groups[feature]] = members.get(groups[feature], 0) + 1
+    members = Counter(groups[feature] for feature in kept if feature in groups)
     for feature in order:
         if feature in chosen:
             continue
         group = groups.get(feature)
-        if group is not None and max_per_group is not None and members.get(group, 0) >= max_per_group:
+        if group is not None and max_per_group is not None and members[group] >= max_per_group:
             passed[feature] = ("group", -1, float("nan"))
             continue
         if similarity is not None and kept:
@@ -137,5 +135,5 @@ def filter_redundant(
                 continue
         kept.append(feature)
         if group is not None:
-            members[group] = members.get(group, 0) + 1
+            members[group] += 1
     return kept, passed

@@ -333,56 +333,32 @@ def scale_rows(
     rows
         Required for "total". The norms for "unit" default to those of the block, which must then hold whole rows.
     """
-    steps, rows, fresh = steps_of(scaling), rows or RowScale(), False
+    steps, rows = steps_of(scaling), rows or RowScale()
+    if steps.total is None and not steps.log1p and steps.last is None:
+        return X
+    X = X.astype(np.float64)
     if steps.total is not None:
         assert rows.factors is not None
-        X, fresh = _times_rows(X, rows.factors), True
+        _multiply_rows(X, rows.factors)
     if steps.log1p:
-        X, fresh = _log1p(X, in_place=fresh), True
+        values = X.data if is_sparse(X) else X
+        np.log1p(values, out=values)
     if steps.last == "unit":
-        inverse = inverse_or_zero(row_norms(X) if rows.norms is None else rows.norms)
-        return _times_rows(X, inverse, in_place=fresh)
+        _multiply_rows(X, inverse_or_zero(row_norms(X) if rows.norms is None else rows.norms))
     if steps.last == "zscore":
         assert columns is not None
-        return _standardized(X, columns, in_place=fresh)
+        inverse = inverse_or_zero(columns.std)
+        if is_sparse(X):
+            X.data *= inverse[X.indices]
+        else:
+            X -= columns.mean
+            X -= columns.rest
+            X *= inverse
     return X
 
 
-def _times_rows(
-    X: np.ndarray | sp.csr_matrix, factors: np.ndarray, *, in_place: bool = False
-) -> np.ndarray | sp.csr_matrix:
-    if is_sparse(X):
-        return _with_data(X, X.data * np.repeat(factors, np.diff(X.indptr)))
-    if not in_place:
-        return X * factors[:, None]
-    X *= factors[:, None]
-    return X
-
-
-def _with_data(X: sp.csr_matrix, data: np.ndarray) -> sp.csr_matrix:
-    """Return a matrix with the same structure and other data.
-
-    A product with a diagonal matrix would drop the entries that meet a 0, NaN included.
-    """
-    return sp.csr_matrix((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
-
-
-def _log1p(X: np.ndarray | sp.csr_matrix, *, in_place: bool) -> np.ndarray | sp.csr_matrix:
-    values = X if in_place else X.astype(np.float64)
-    if is_sparse(values):
-        np.log1p(values.data, out=values.data)
+def _multiply_rows(X: np.ndarray | sp.csr_matrix, factors: np.ndarray) -> None:
+    if is_sparse(X):  # a product with a diagonal matrix would drop the entries that meet a 0, NaN included
+        X.data *= np.repeat(factors, np.diff(X.indptr))
     else:
-        np.log1p(values, out=values)
-    return values
-
-
-def _standardized(X: np.ndarray | sp.csr_matrix, columns: ColumnScale, *, in_place: bool) -> np.ndarray | sp.csr_matrix:
-    inverse = inverse_or_zero(columns.std)
-    if is_sparse(X):
-        return _with_data(X, X.data * inverse[X.indices])
-    if not in_place:
-        return (X.astype(np.float64) - columns.mean - columns.rest) * inverse
-    X -= columns.mean
-    X -= columns.rest
-    X *= inverse
-    return X
+        X *= factors[:, None]

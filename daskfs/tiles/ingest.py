@@ -86,13 +86,11 @@ def create_tile_arrays(context: Context, parameters: Mapping[str, Any]) -> None:
     if write_x and not shape.is_sparse:
         tile = (shape.tile_rows, shape.tile_columns)
         store.create(layout.X, (shape.n_samples, shape.n_features), shape.dtype, tile)
-    moments = (shape.n_bands, len(layout.PARTIAL_ROWS), shape.n_features)
-    store.create(layout.PARTIALS, moments, np.float64, (1, *moments[1:]))
-    hashes = (shape.n_bands, N_HASHES, shape.n_features)
-    store.create(layout.HASHES, hashes, np.uint64, (1, *hashes[1:]))
+    tables = [(layout.PARTIALS, len(layout.PARTIAL_ROWS), "f8"), (layout.HASHES, N_HASHES, "u8")]
     if parameters["source"]["missing"] != "refuse":
-        seen = (shape.n_bands, len(layout.OBSERVED_ROWS), shape.n_features)
-        store.create(layout.OBSERVED, seen, np.float64, (1, *seen[1:]))
+        tables.append((layout.OBSERVED, len(layout.OBSERVED_ROWS), "f8"))
+    for name, height, dtype in tables:
+        store.create(name, (shape.n_bands, height, shape.n_features), dtype, (1, height, shape.n_features))
     for name in (layout.ROW_NORMS, layout.ROW_SUMS):
         store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
 

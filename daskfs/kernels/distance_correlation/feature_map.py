@@ -127,7 +127,7 @@ class CodeGram:
         self._precise = [_width(tables[:count]) for tables, count in zip((left, others), precise, strict=True)]
         self._matrix = np.zeros((_width(left), _width(others)))
         self._panels = [
-            [*_panels(0, first), *_panels(first, size)]
+            [*row_blocks(first, PRODUCT_WIDTH), *row_blocks(size, PRODUCT_WIDTH, first)]
             for first, size in zip(self._precise, self._matrix.shape, strict=True)
         ]
 
@@ -164,10 +164,6 @@ class CodeGram:
         if len(self._sides) == 1:
             mirror_blocks(matrix, self._panels[0])
         return matrix
-
-
-def _panels(start: int, stop: int) -> list[slice]:
-    return [slice(first, min(first + PRODUCT_WIDTH, stop)) for first in range(start, stop, PRODUCT_WIDTH)]
 
 
 def _width(tables: Sequence[np.ndarray]) -> int:

@@ -27,6 +27,7 @@ from daskfs.kernels.neighbors.distance_bounds import (
 )
 from daskfs.kernels.neighbors.metrics import ANGLES
 from daskfs.kernels.neighbors.rows import UNIT_ROW_NOISE, Rows, measured_squares, metric_distances, squared_distances
+from daskfs.kernels.statistics.moments import row_blocks
 
 TIE_BITS = 40
 CLOSE_BOUNDS = 1e-9
@@ -82,8 +83,7 @@ def exact_neighbors(
     distances = np.full((queries.n_rows, k), np.inf)
     per_tile = min(tile_rows(queries, base), queries.n_rows)
     buffer = tile_buffer(queries, base, per_tile) if float32_serves(queries, base) else None
-    for start in range(0, queries.n_rows, per_tile):
-        rows = slice(start, min(start + per_tile, queries.n_rows))
+    for rows in row_blocks(queries.n_rows, per_tile):
         indices[rows], distances[rows] = _tile_neighbors(
             queries.part(rows), query_ids[rows], base, base_start, k, buffer
         )
@@ -140,8 +140,7 @@ def entries(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _nearest_wide(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
     """Bound in float64, some of the queries at a time, to take no more memory than float32 does."""
-    size = wide_rows(queries, base)
-    parts = [slice(start, start + size) for start in range(0, queries.n_rows, size)]
+    parts = row_blocks(queries.n_rows, wide_rows(queries, base))
     return np.concatenate([_wide_part(queries.part(rows), base, own[rows], k) for rows in parts])
 
 

@@ -245,12 +245,8 @@ def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
 ) -> None:
     width, n_edges = F.shape[1], source.shape[0]
     flat = F.reshape(-1)
-    square, present, deviation, spread = (
-        np.empty((4, width)),
-        np.empty((4, width)),
-        np.empty((4, width)),
-        np.empty((4, width)),
-    )
+    terms = np.empty((4, 4, width))
+    square, present, deviation, spread = terms[0], terms[1], terms[2], terms[3]
     partial = np.empty_like(sums)
     for start in range(0, n_edges, block):
         stop = min(start + block, n_edges)
@@ -276,10 +272,8 @@ def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
                                 a, b = np.float64(F[tail, j]), np.float64(F[head, j])
                                 low[w, j] = min(low[w, j], min(a, b))
                                 high[w, j] = max(high[w, j], max(a, b))
-            _add(partial[0], weights, e, n, square, 0)
-            _add(partial[1], weights, e, n, present, 0)
-            _add(partial[2], weights, e, n, deviation, 0)
-            _add(partial[3], weights, e, n, spread, 0)
+            for t in range(4):
+                _add(partial[t], weights, e, n, terms[t], 0)
         sums += partial
 
 

@@ -60,9 +60,8 @@ class ComomentSum:
         self._width = width
         self._rows = min(PRODUCT_ROWS, -(-n_rows // 64) * 64)
         panel = min(PRODUCT_COLUMNS, -(-width // 8) * 8)
-        n_panels = -(-width // panel)
-        self._panels = [slice(p * panel, min((p + 1) * panel, width)) for p in range(n_panels)]
-        self._waiting = np.zeros((n_panels, self._rows, panel))
+        self._panels = list(row_blocks(width, panel))
+        self._waiting = np.zeros((len(self._panels), self._rows, panel))
         self._weights = np.ones(self._rows)
         self._n_waiting = 0
         self._shift: np.ndarray | None = None
@@ -153,8 +152,7 @@ def merge_comoments(a: Comoments, b: Comoments) -> Comoments:
         return b
     delta, mean = merge_means(a.mean, b.mean, b.total / total)
     a.matrix[...] += b.matrix
-    for start in range(0, delta.size, PRODUCT_COLUMNS):
-        rows = slice(start, start + PRODUCT_COLUMNS)
+    for rows in row_blocks(delta.size, PRODUCT_COLUMNS):
         a.matrix[rows] += np.multiply.outer(delta[rows] * (a.total * b.total / total), delta)
     return Comoments(total, mean, a.matrix)
 
@@ -167,8 +165,7 @@ def correlations(comoments: Comoments) -> np.ndarray:
     matrix = comoments.matrix
     scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-    for start in range(0, scale.size, PRODUCT_COLUMNS):
-        rows = slice(start, start + PRODUCT_COLUMNS)
+    for rows in row_blocks(scale.size, PRODUCT_COLUMNS):
         matrix[rows] *= inverse[rows, None]
         matrix[rows] *= inverse
         np.clip(matrix[rows], -1.0, 1.0, out=matrix[rows])

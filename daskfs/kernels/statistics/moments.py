@@ -25,10 +25,10 @@ def rows_at_once(width: int) -> int:
     return max(16, ROW_BLOCK * 512 // max(width, 512))
 
 
-def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
-    """Split ``range(n_rows)`` into slices of at most `size` rows."""
-    for start in range(0, n_rows, size):
-        yield slice(start, min(start + size, n_rows))
+def row_blocks(stop: int, size: int = ROW_BLOCK, first: int = 0) -> Iterator[slice]:
+    """Split ``range(first, stop)`` into slices of at most `size` rows."""
+    for start in range(first, stop, size):
+        yield slice(start, min(start + size, stop))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from math import factorial, prod
 from typing import Any
 
@@ -263,16 +264,8 @@ def _refinements(slots: Sequence[int]) -> Iterator[list[list[int]]]:
     """Yield the partitions of each block of slots, as the sizes of the parts by block."""
     blocks = sorted(set(slots))
     choices = [list(_partitions([i for i, slot in enumerate(slots) if slot == block])) for block in blocks]
-
-    def extend(number: int) -> Iterator[list[list[int]]]:
-        if number == len(choices):
-            yield []
-            return
-        for chosen in choices[number]:
-            for rest in extend(number + 1):
-                yield [[len(part) for part in chosen], *rest]
-
-    return extend(0)
+    for chosen in product(*choices):
+        yield [[len(part) for part in partition] for partition in chosen]
 
 
 def _partitions(items: list[Any]) -> Iterator[list[list[Any]]]:

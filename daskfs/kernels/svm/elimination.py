@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.svm.laplacian_kernel import Deformed, deform
 from daskfs.kernels.svm.machines import Machine, Sphere, find_sphere, fit_machine
 
@@ -274,8 +275,7 @@ def _losses(
     X = kernel.X[:, columns]
     found = np.empty(X.shape[1])
     along = kernel.plain @ u
-    for start in range(0, found.size, COLUMNS_AT_ONCE):
-        some = slice(start, start + COLUMNS_AT_ONCE)
+    for some in row_blocks(found.size, COLUMNS_AT_ONCE):
         x = X[:, some]
         change = x**2 * along[:, None] - 2.0 * x * (kernel.plain @ (u[:, None] * x))
         change += kernel.plain @ (u[:, None] * x**2)

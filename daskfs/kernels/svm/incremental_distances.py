@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 
 BLOCK_ROWS = 512
@@ -30,21 +31,16 @@ class KeptSquares:
         self._X = X
         self._spread = np.einsum("ij,ij->j", X, X)
         self._left = np.ones(X.shape[1], dtype=bool)
-        self._n_steps = 0
+        self.n_steps = 0
         self._made = float(self._spread.sum())
         self.values = np.zeros((X.shape[0], X.shape[0]))
         self._add(self._left, 1.0)
 
-    @property
-    def n_steps(self) -> int:
-        """Number of steps applied."""
-        return self._n_steps
-
     def advance(self, steps: Sequence[np.ndarray]) -> None:
         """Remove columns: `steps` are all steps so far, as column indices; those already applied are skipped."""
-        for gone in steps[self._n_steps :]:
+        for gone in steps[self.n_steps :]:
             self._left[gone] = False
-            self._n_steps += 1
+            self.n_steps += 1
             left = float(self._spread[self._left].sum())
             if left < FRESH * self._made:
                 self.values[...] = 0.0
@@ -58,8 +54,7 @@ class KeptSquares:
     def _add(self, columns: np.ndarray, sign: float) -> None:
         part = self._X[:, columns]
         with one_thread():
-            for start in range(0, len(part), BLOCK_ROWS):
-                rows = slice(start, start + BLOCK_ROWS)
+            for rows in row_blocks(len(part), BLOCK_ROWS):
                 block = self.values[rows]
                 block += sign * squared_distances(part[rows], part)
                 np.maximum(block, 0.0, out=block)
