@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.api.run import RunResult, ScratchDirectory, run
-from daskfs.errors import DaskfsError, InputError, JobError, StoreError
+from daskfs.errors import DaskfsError, InputError, JobError
 from daskfs.estimators.opening import (
+    ANOTHER_OUTPUT,
     as_source,
     backing_file,
     is_anndata,
@@ -23,7 +24,7 @@ from daskfs.estimators.opening import (
     matrix_at_hand,
     member_of,
     names_of,
-    nothing_kept,
+    not_resumed,
     open_client,
     variable_of,
 )
@@ -172,7 +173,9 @@ def rank(
         names = [value for key, value in keys["data"].items() if isinstance(value, str) and data[key] != value]
         data["exclude"] = [*data.get("exclude", ()), *names]
     client = open_client(client, by_default=is_elsewhere)
-    with nothing_kept() if output is None else nullcontext(), _named_as_given(scratch):
+    is_resumed = output is not None and is_elsewhere and not any(scratch.iterdir())
+    remedies = () if is_resumed else ("nothing is kept",) if output is None else (ANOTHER_OUTPUT,)
+    with not_resumed(*remedies) if remedies else nullcontext(), _named_as_given(scratch):
         data["source"], _alive = as_source(X, scratch, client, columns)
         proposal = propose_job(
             data.pop("source"),
@@ -209,13 +212,6 @@ def _named_as_given(scratch: Path) -> Iterator[None]:
         if error.failure.startswith(str(scratch)):  # its run is deleted, and the error carries the traceback
             error.__notes__ = [note for note in error.__notes__ if error.failure not in note]
             error.failure = ""
-        if isinstance(error, StoreError) and str(scratch) in str(error):
-            found = str(error).partition(" holds ")[0]
-            msg = (
-                f"{found} holds the run of an earlier call, and what lies in memory is not known to be the same: "
-                "daskfs.open_run opens that run; choose another output for this one, or delete the directory."
-            )
-            raise StoreError(msg) from None
         if not isinstance(error, InputError):
             raise
         path = rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*"
@@ -251,9 +247,9 @@ def _set(job: dict[str, Any], settings: Mapping[str, Any]) -> None:
 def open_container(
     X: Any, layer: str | None, graph: str | None, scratch: Path
 ) -> tuple[Any, list[Any] | None, dict[str, Any], dict[str, Any]]:
-    """Return what an AnnData or an xarray object holds, its names, and entries of the blocks ``data`` and ``graph``.
+    """Return the matrix and names of an AnnData or an xarray object, and keys of the blocks ``data`` and ``graph``.
 
-    Of anything else, return it as it is, without names and entries.
+    Anything else is returned as it is, without names and keys.
     """
     if is_anndata(X):
         matrix, data, compared = _of_anndata(X, layer, graph, scratch)
@@ -294,7 +290,7 @@ def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
         return _written(X, key, member_of(X, "obs", value), scratch)
     own = [] if is_anndata(X) else list(map(str, names_of(X) or ()))
     if own.count(value) > 1:
-        msg = f"X has more than one column {value!r}; {key} need a name of their own."
+        msg = f"X has more than one column {value!r}: rename one, or pass the values as {GIVEN.get(key, key)}."
         raise InputError(msg)
     if is_dask_frame(X) and value in own:
         return _written(X, key, X[value], scratch)

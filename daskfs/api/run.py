@@ -17,7 +17,7 @@ import dask
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.estimators.opening import as_source, matrix_at_hand, names_of, open_client
+from daskfs.estimators.opening import ANOTHER_OUTPUT, as_source, matrix_at_hand, names_of, not_resumed, open_client
 from daskfs.export.anndata_file import storable
 from daskfs.export.collect import KEY, Contents, chosen_columns, is_ours, listed, read_run
 from daskfs.graph.knn import KNNGraph
@@ -431,16 +431,17 @@ def run(
     client = open_client(client, by_default=is_of(X, "dask"))
     if X is not None:
         folder = ScratchDirectory()
-        source, collection = as_source(X, folder.path, client, names_of(data))
-        folder = folder if collection is None else None
+        source, _alive = as_source(X, folder.path, client, names_of(data))
+        folder = folder if source.startswith(str(folder.path)) else None
         made = made.model_copy(update={"data": made.data.model_copy(update={"source": source})})
-    if client is None:
-        facts = run_job(made, shown, overwrite=overwrite)
-    else:
+    options: dict[str, Any] = {"overwrite": overwrite}
+    if client is not None:
         scheduler: Any = client.scheduler
         cluster = ClusterBlock(address=str(scheduler.address), memory_limit=made.cluster.memory_limit)
-        joined = made.model_copy(update={"cluster": cluster})
-        facts = run_job(joined, shown, overwrite=overwrite, connect=lambda _: nullcontext(client))
+        made = made.model_copy(update={"cluster": cluster})
+        options["connect"] = lambda _: nullcontext(client)
+    with nullcontext() if folder is None else not_resumed(ANOTHER_OUTPUT):
+        facts = run_job(made, shown, **options)
     store = Store(as_path(made.output.path))
     return RunResult({**read_manifest(store), "recomputed": facts["recomputed"]}, store.url, folder)
 

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from daskfs.execution.pool import Pool
 
 
+ANOTHER_OUTPUT = (
+    "values in memory are not recognized by another call: choose another output, or delete this one; daskfs.open_run "
+    "opens it if it is finished"
+)
+"""Remedy for a run of values that lay in a temporary file."""
 LISTED_COLUMNS = 5
 """Maximum number of columns that a message names."""
 
@@ -56,15 +61,15 @@ def open_client(client: Client | None, *, by_default: bool = True) -> Client | N
 
 
 @contextmanager
-def nothing_kept() -> Iterator[None]:
-    """Let errors of work in a temporary directory say that nothing is kept, instead of how the same command goes on."""
+def not_resumed(remedy: str = "nothing is kept") -> Iterator[None]:
+    """Let errors of work that the same call does not resume give a remedy, instead of how the same command goes on."""
     try:
         yield
     except DaskfsError as error:
-        message = re.sub("[;,]( and)? the same command goes on.*", "; nothing is kept.", str(error))
-        if message == str(error):
-            raise
-        raise type(error)(message) from error
+        message = re.sub("[;,]( and)? the same command goes on.*", f"; {remedy}.", str(error))
+        message = re.sub("holds a run of another job; .*", f"holds the run of an earlier call; {remedy}.", message)
+        error.args = (message,)
+        raise
 
 
 @contextmanager
@@ -288,7 +293,7 @@ def stored_context(
     from daskfs.store.context import open_tiles
 
     directory = tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None))
-    with nothing_kept(), directory as scratch:
+    with not_resumed(), directory as scratch:
         pool = pool_of_threads(n_jobs, open_client(client))
         source, _alive = as_source(X, Path(scratch), pool.client)
         data = make_data({"source": source, "missing": missing, "labels": labels})

@@ -48,7 +48,7 @@ class Completing(Protocol):
     """A cluster that daskfs started, whose lost workers the driver replaces."""
 
     def last_words(self, worker: str, name: object) -> str:
-        """Return how the process of a worker ended, by its address and its name in the cluster; empty if unknown."""
+        """Return the end of a worker's process or job, by its address and its name in the cluster; empty if unknown."""
 
     def complete(self, n_workers: int) -> None:
         """Begin to replace lost workers, up to `n_workers`."""

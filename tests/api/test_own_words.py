@@ -102,6 +102,15 @@ def test_no_result_names_a_temporary_file() -> None:
     assert daskfs.rank(X, Y, **options)["data"]["source"] == "ndarray in memory"
 
 
+def job_in(folder: Path) -> dict[str, Any]:
+    return {
+        "data": {"source": "X"},
+        "methods": ["VarianceScore"],
+        "evaluate": None,
+        "output": {"path": str(folder / "data")},
+    }
+
+
 ERRORS: dict[str, DaskfsError | None] = {
     "scheduler": ClusterError(lost_scheduler(OSError("no connection"))),
     "disk": no_room(Path(__file__), OSError(errno.ENOSPC, "No space left on device")),
@@ -116,10 +125,18 @@ def test_nothing_goes_on_where_nothing_is_kept(tmp_path: Path, name: str) -> Non
     np.save(tmp_path / "X.npy", X)
     calls: dict[str, tuple[Callable[[], Any], str]] = {
         "rank": (lambda: daskfs.rank(X, Y), r"; nothing is kept\.$"),
-        "output": (lambda: daskfs.rank(X, Y, output=tmp_path / "run"), "; the same command goes on"),
+        "output": (lambda: daskfs.rank(X, Y, output=tmp_path / "run"), "; values in memory are not recognized"),
+        "path": (lambda: daskfs.rank(tmp_path / "X.npy", output=tmp_path / "own"), "; the same command goes on"),
+        "data": (lambda: daskfs.run(job_in(tmp_path), data=X), "; values in memory are not recognized"),
         "fit": (lambda: daskfs.VarianceScore().fit(tmp_path / "X.npy"), r"; nothing is kept\.$"),
     }
-    effect = error or (lambda *_: signal.raise_signal(signal.SIGTERM))
+
+    def effect(*_: Any) -> None:
+        if error is None:
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            raise type(error)(*error.args)
+
     with mock.patch("daskfs.runs.pipeline.check_room", side_effect=effect):
         for call, (made, part) in calls.items():
             if error is not None or call != "fit":  # signals do not stop a fit
@@ -128,10 +145,14 @@ def test_nothing_goes_on_where_nothing_is_kept(tmp_path: Path, name: str) -> Non
 
 
 def test_the_output_of_values_in_memory_is_not_taken_for_that_of_others(tmp_path: Path) -> None:
+    earlier = "holds the run of an earlier call; values in memory are not recognized"
+    daskfs.run(job_in(tmp_path), data=X)
+    with pytest.raises(StoreError, match=f"^{tmp_path}/data {earlier}"):
+        daskfs.run(job_in(tmp_path), data=X)
     options: dict[str, Any] = {"methods": ["FisherScore"], "evaluate": None, "output": tmp_path / "run"}
     for M in (X, da.from_array(X, chunks=(10, 3))):
         daskfs.rank(M, Y, **options)
-        with pytest.raises(StoreError, match=f"^{tmp_path}/run holds the run of an earlier call") as caught:
+        with pytest.raises(StoreError, match=f"^{tmp_path}/run {earlier}") as caught:
             daskfs.rank(M, Y, **options)
         assert "daskfs-" not in str(caught.value)
         shutil.rmtree(tmp_path / "run")

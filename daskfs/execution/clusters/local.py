@@ -82,7 +82,7 @@ class LocalWorkers(LocalCluster):
         self.scale(n_workers)
 
     def last_words(self, worker: str, name: object) -> str:
-        """Return how the process of a worker ended."""
+        """Return the signal or the exit code that ended the process of a worker."""
         del name
         with LocalNanny.ended:  # the scheduler may hear of it before the nanny
             LocalNanny.ended.wait_for(lambda: worker in LocalNanny.exit_codes, NANNY_SECONDS)
