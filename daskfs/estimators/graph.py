@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from daskfs.criteria.registry import Method
+from daskfs.criteria.statistics import Denominator
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, selector
 from daskfs.graph.knn import KNNGraph
@@ -97,9 +98,9 @@ class GraphSelector(NeighborSelector):
 class LaplacianScore(GraphSelector):
     """Laplacian Score: variation of a feature along the edges of the neighbor graph over its variance; small is good.
 
-    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum of squared differences over
-    edges, so that offsets cause no cancellation. NaN (excluded) for a feature that is constant on the rows with an
-    edge. Labels are ignored.
+    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2] where D holds the degrees. The numerator is a sum of
+    squared differences over edges, so that offsets cause no cancellation. NaN (excluded) for a feature that is constant
+    on the rows with an edge. Labels are ignored.
 
     Parameters
     ----------
@@ -118,6 +119,9 @@ class LaplacianScore(GraphSelector):
     self_loops
         Whether every row has an edge of weight 1 to itself, as in scikit-feature and Cai's MATLAB code. This changes D
         but not the numerator.
+    denominator
+        "degree": D holds the degrees of the rows, as in the paper. "variance": D is the identity, and f~ = f - mean.
+        This is Geary's C times the sum of all degrees over n_samples - 1.
     graph
         Precomputed graph of the same rows; None to search the neighbors. A :class:`KNNGraph` with at least
         `n_neighbors` (its metric and scaling replace the parameters), or a symmetric weight matrix, shape
@@ -156,6 +160,7 @@ class LaplacianScore(GraphSelector):
 
     _criterion = "LaplacianScore"
 
+    denominator: Denominator = "degree"
     significance: bool = False
 
 

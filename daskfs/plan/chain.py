@@ -223,7 +223,7 @@ class Chain:
                 stages += plan_edges(shape.n_samples, name, k, process, self.lists[name][1])
         streaming = plan_weights(shape.n_samples, weightings, process)
         tests = tests_of(methods)
-        streaming += plan_invariants(tests, shape.n_samples, self.data.n_classes, process)
+        streaming += plan_invariants(tests, shape.n_samples, process)
         slabs = plan_scores(
             shape,
             [method_to_json(method) for method in methods],

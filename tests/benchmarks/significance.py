@@ -206,7 +206,7 @@ def moments_table(n_permutations: int = 100_000) -> Iterator[dict[str, Any]]:
     orders = np.argsort(rng.random((n_permutations, n), dtype=np.float32), axis=1)
     for name, whole in graphs.items():
         W, d = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
-        ratio = LaplacianRatio(d, np.diag(whole).copy(), partial(_powers, W))
+        ratio = LaplacianRatio(W.sum(axis=1), d, partial(_powers, W))
         A, B = np.diag(W.sum(axis=1)) - W, np.diag(d) - np.outer(d, d) / d.sum()
         for kind, feature in features.items():
             f = (feature - feature.mean())[:, None]
@@ -215,9 +215,9 @@ def moments_table(n_permutations: int = 100_000) -> Iterator[dict[str, Any]]:
             T = np.concatenate([_forms(A - c * B, f[part, 0]) for part in np.array_split(orders, 50)])
             tails = column_tails(f, column_moments(f), PLAIN)
             mean, variance, skewness = (value[0] for value in ratio_moments(c, ratio.invariants(), tails))
-            p, in_doubt = ratio_pvalues(c, ratio.invariants(), tails, small_is_good=True)
+            p, in_doubt = ratio_pvalues(c, ratio.invariants(), tails)
             if in_doubt[0]:
-                p = permuted_pvalues(f, ratio.terms(sp.csr_matrix(W)), np.arange(n), small_is_good=True)
+                p = permuted_pvalues(f, ratio.terms(sp.csr_matrix(W)), np.arange(n))
             yield {
                 "graph": name,
                 "feature": kind,

@@ -32,9 +32,14 @@ from daskfs.export.collect import read_run
 from daskfs.graph.halves import random_halves
 from daskfs.kernels.panel.backend import PLAIN
 from daskfs.kernels.statistics.moments import column_moments
-from daskfs.kernels.statistics.permutation import column_tails, ratio_moments, ratio_pvalues
+from daskfs.kernels.statistics.permutation import (
+    RatioInvariants,
+    column_tails,
+    ratio_moments,
+    ratio_pvalues,
+)
 from daskfs.kernels.statistics.permuted import permuted_pvalues
-from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, no_products
+from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, class_invariants
 from tests.cli.command import daskfs as daskfs_command
 from tests.cli.command import rows_of
 
@@ -42,6 +47,7 @@ N = 7
 TESTED: dict[str, tuple[Any, str]] = {
     "LaplacianScore": (LaplacianScore(significance=True), "none"),
     "of given components": (LaplacianScore(significance=True, graph_scaling="zscore+pca=5"), "none"),
+    "of variance": (LaplacianScore(significance=True, denominator="variance"), "none"),
     "LSDF": (LSDF(significance=True), "half"),
     "LSDF of all labels": (LSDF(significance=True), "classes"),
     "by target": (SupervisedLaplacianScore(significance=True), "target"),
@@ -91,21 +97,26 @@ def features() -> np.ndarray:
 
 
 def ratios() -> Mapping[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
-    """Return ratios by name, with A, B and W."""
+    """Return ratios of graphs by name, with A, B and W."""
     found: dict[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = {}
     for name, whole in graphs().items():
-        W, d = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
-        ratio: Any = LaplacianRatio(d, np.diag(whole), products_of(W))
-        found[name] = ratio, laplacian(W), np.diag(d) - np.outer(d, d) / d.sum(), W
-    labeled = (("classes", [0, 0, 1, 1, 1, -1, -1], 3.0), ("all labeled", [0, 0, 1, 1, 1, 2, 2], 100.0))
-    for name, codes, weight in labeled:
-        of = np.array(codes)
-        pairs = (of[:, None] >= 0) & (of >= 0)
-        same = pairs & (of[:, None] == of)
-        W = graphs()["heat"] * ~pairs
-        ratio = ClassRatio(of, 3, weight, products_of(W) if W.any() else no_products)
-        found[name] = ratio, laplacian(pairs & ~same), laplacian(weight * same + W), W
+        W, degrees = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
+        for of, d in ((name, degrees), (f"{name}, of variance", np.ones(N))):
+            ratio: Any = LaplacianRatio(W.sum(axis=1), d, products_of(W))
+            found[of] = ratio, laplacian(W), np.diag(d) - np.outer(d, d) / d.sum(), W
     return found
+
+
+CLASSES = ([0, 0, 1, 1, 1, 1, -1], [0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 1, 2])
+"""Classes of seven rows, some without labels."""
+
+
+def of_classes(codes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the labeled rows, and the matrices A and B of the pairs of one class among them."""
+    of = np.array(codes)
+    rows = np.flatnonzero(of >= 0)
+    same = of[rows, None] == of[rows]
+    return rows, laplacian(same), np.eye(rows.size) - 1 / rows.size
 
 
 def forms(matrices: Sequence[np.ndarray], F: np.ndarray) -> list[np.ndarray]:
@@ -131,56 +142,76 @@ def test_moments_are_those_of_all_permutations(name: str, column: int) -> None:
         np.testing.assert_allclose(found[2], scipy.stats.skew(T), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("codes", CLASSES)
+@pytest.mark.parametrize("column", range(4))
+def test_class_moments_are_those_of_all_orders_of_the_labels(codes: Sequence[int], column: int) -> None:
+    rows, A, B = of_classes(codes)
+    F = features()[rows][:, [column]]
+    F = F - F.mean(axis=0)
+    expected, of_sizes = class_invariants(np.bincount(np.array(codes)[rows]).astype(float))
+    every = F[np.array(list(itertools.permutations(range(rows.size)))), 0].T
+    a, b = forms([A, B], every)
+    tails = column_tails(F, column_moments(F), PLAIN)
+    found = [moment[0] for moment in ratio_moments(np.zeros(1), of_sizes, tails)]
+    scale, T = np.abs(F).max() ** 2, a - expected * b
+    np.testing.assert_allclose(found[:2], [T.mean() / scale, T.var() / scale**2], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found[2], scipy.stats.skew(T), rtol=1e-7, atol=1e-7)
+
+
 @settings(max_examples=30, deadline=None)
-@given(n=st.integers(6, 40), loops=st.booleans(), seed=st.integers(0, 2**16))
-def test_invariants_are_those_of_the_matrices(n: int, loops: bool, seed: int) -> None:
+@given(n=st.integers(6, 40), loops=st.booleans(), by_degree=st.booleans(), seed=st.integers(0, 2**16))
+def test_invariants_are_those_of_the_matrices(n: int, loops: bool, by_degree: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     W = np.triu((rng.random((n, n)) < 0.3) * rng.random((n, n)), 1)
     W[0, 1] = 1
     W = W + W.T
-    diagonal = rng.random(n) * loops
-    d = W.sum(axis=1) + diagonal
-    codes = rng.integers(-1, 3, n)
-    codes[:2] = 0, 1
-    pairs = (codes[:, None] >= 0) & (codes >= 0)
-    same = pairs & (codes[:, None] == codes)
-    apart = W * ~pairs
-    cases: list[tuple[Any, np.ndarray, np.ndarray]] = [
-        (LaplacianRatio(d, diagonal, products_of(W)), np.diag(W.sum(1)) - W, np.diag(d) - np.outer(d, d) / d.sum()),
-        (ClassRatio(codes, 3, 7.0, products_of(apart)), laplacian(pairs & ~same), laplacian(7.0 * same + apart)),
-    ]
-    for ratio, A, B in cases:
-        invariants = ratio.invariants()
-        for c in (-1.0, 0.3, 2.0):
-            M = A - c * B
-            m = np.diag(M)
-            expected = {
-                "trace": m.sum(),
-                "diagonal_squares": (m**2).sum(),
-                "squares": (M**2).sum(),
-                "diagonal_cubes": (m**3).sum(),
-                "diagonal_rows": m @ np.diag(M @ M),
-                "diagonal_form": m @ M @ m,
-                "cubes": (M**3).sum(),
-                "trace_cubed": np.trace(M @ M @ M),
-            }
-            found = {name: values[0] for name, values in invariants.at(np.array([c])).items()}
-            size = np.abs(M).sum() ** 3
-            assert found == pytest.approx(expected, rel=1e-9, abs=1e-12 * size)
+    d = W.sum(axis=1) + rng.random(n) * loops if by_degree else np.ones(n)
+    sizes = rng.integers(1, 9, rng.integers(2, 5)).astype(float)
+    codes = np.repeat(np.arange(sizes.size), sizes.astype(int))
+    expected, of_sizes = class_invariants(sizes)
+    _, same, centering = of_classes(codes.tolist())
+    ratio = LaplacianRatio(W.sum(axis=1), d, products_of(W))
+    of_graph, A, B = ratio.invariants(), laplacian(W), np.diag(d) - np.outer(d, d) / d.sum()
+    cases: list[tuple[RatioInvariants, np.ndarray, float]] = [(of_sizes, same - expected * centering, 0.0)]
+    for sums_over, M, c in [*cases, *((of_graph, A - c * B, c) for c in (-1.0, 0.3, 2.0))]:
+        m = np.diag(M)
+        sums = {
+            "trace": m.sum(),
+            "diagonal_squares": (m**2).sum(),
+            "squares": (M**2).sum(),
+            "diagonal_cubes": (m**3).sum(),
+            "diagonal_rows": m @ np.diag(M @ M),
+            "diagonal_form": m @ M @ m,
+            "cubes": (M**3).sum(),
+            "trace_cubed": np.trace(M @ M @ M),
+        }
+        found = {name: values[0] for name, values in sums_over.at(np.array([c])).items()}
+        size = np.abs(M).sum() ** 3
+        assert found == pytest.approx(sums, rel=1e-9, abs=1e-12 * size)
 
 
 @pytest.mark.parametrize("name", ratios())
 def test_permutations_settle_where_moments_do_not(name: str) -> None:
     (ratio, *matrices, W), F = ratios()[name], features()
-    every = np.array(list(itertools.permutations(range(N))))
-    small_is_good = name not in {"classes", "all labeled"}
-    found = permuted_pvalues(F, ratio.terms(sp.csr_matrix(W)), np.arange(N), small_is_good=small_is_good)
+    found = permuted_pvalues(F, ratio.terms(sp.csr_matrix(W)), np.arange(N))
+    assert_shares_of_orders(found, F, matrices)
+
+
+@pytest.mark.parametrize("codes", CLASSES)
+def test_orders_of_the_labels_settle_where_moments_do_not(codes: Sequence[int]) -> None:
+    rows, *matrices = of_classes(codes)
+    found = permuted_pvalues(features(), ClassRatio(np.array(codes), 3).terms(), rows)
+    assert_shares_of_orders(found, features()[rows], matrices)
+
+
+def assert_shares_of_orders(found: np.ndarray, F: np.ndarray, matrices: Sequence[np.ndarray]) -> None:
+    """Check p-values, shape (width,), against the share of all orders of the rows whose ratio is as small."""
+    every = np.array(list(itertools.permutations(range(len(F)))))
     numerator, denominator = forms(matrices, F)
     for column, found_here in enumerate(found):
-        c = numerator[column] / denominator[column] if denominator[column] > 1e-12 else 1e8
+        c = numerator[column] / denominator[column]
         a, b = forms(matrices, F[every, column].T)
-        excess = a - c * b
-        exact = np.mean((excess if small_is_good else -excess) <= 1e-9 * (np.abs(a) + np.abs(c * b)))
+        exact = np.mean(a - c * b <= 1e-9 * (np.abs(a) + np.abs(c * b)))
         assert abs(found_here - exact) < max(4 * np.sqrt(exact * (1 - exact) / 200), 0.02)
 
 
@@ -200,6 +231,55 @@ def test_pvalues_of_noise_are_uniform(name: str) -> None:
         X, labels = noise(seed)
         found.append(selector.fit(X, labels[kind]).pvalues_)
     assert scipy.stats.kstest(np.concatenate(found), "uniform").pvalue > 1e-3
+
+
+def test_lsdf_tests_the_labels_whatever_its_graph_and_weight() -> None:
+    """Correlated columns are smooth on the graph of each other, with the labels or without."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 200)) + rng.normal(size=(300, 1))
+    y = np.where(np.arange(300) < 60, rng.integers(0, 3, 300), -1)
+    found = LSDF(significance=True).fit(X, y)
+    assert found.qvalues_.min() > 0.05
+    for same_class_weight, n_neighbors, rep in ((1.0, 10, None), (10.0, 3, None), (100.0, 5, X[:, :1])):
+        other = LSDF(same_class_weight=same_class_weight, n_neighbors=n_neighbors, significance=True)
+        np.testing.assert_array_equal(other.fit(X, y, use_rep=rep).pvalues_, found.pvalues_)
+    given = LSDF(graph=sp.random(300, 300, 0.02, random_state=0, format="csr"), significance=True)
+    np.testing.assert_array_equal(given.fit(X, y).pvalues_, found.pvalues_)
+
+
+@pytest.mark.parametrize("name", ["LSDF", "by target"])
+def test_labels_are_tested_on_labeled_rows_alone(name: str) -> None:
+    selector, kind = TESTED[name]
+    X, labels = noise(0)
+    y = labels[kind].copy()
+    y[100:] = -1 if name == "LSDF" else np.nan
+    labeled = np.flatnonzero(y >= 0) if name == "LSDF" else np.flatnonzero(~np.isnan(y))
+    np.testing.assert_allclose(
+        selector.fit(X, y).pvalues_, selector.fit(X[labeled], y[labeled]).pvalues_, rtol=1e-9, atol=1e-300
+    )
+
+
+def test_pvalues_of_lsdf_are_those_of_f_for_classes_of_one_size() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, -1], 200)
+    X = rng.normal(size=(800, 40)) + rng.random(40) * 0.4 * y[:, None]
+    by_f = FisherScore(significance=True).fit(X, y).pvalues_
+    found = LSDF(significance=True).fit(X, y).pvalues_
+    assert by_f.min() < 1e-6
+    np.testing.assert_allclose(found, by_f, rtol=0.5, atol=0.002)
+
+
+def test_the_denominator_of_variance_makes_gearys_c() -> None:
+    X = np.random.default_rng(0).lognormal(size=(120, 6))
+    graph = knn_graph(X, 4)
+    found = LaplacianScore(graph=graph, weights="binary", n_neighbors=4, denominator="variance").fit(X)
+    lists = np.zeros((120, 120))
+    lists[np.arange(120)[:, None], graph.indices] = 1
+    W = np.maximum(lists, lists.T)
+    squares = (W[:, :, None] * (X[:, None] - X[None]) ** 2).sum(axis=(0, 1))
+    geary = 119 * squares / (2 * W.sum() * ((X - X.mean(axis=0)) ** 2).sum(axis=0))
+    np.testing.assert_allclose(found.scores_ * 119 / W.sum(), geary, rtol=1e-12)
+    np.testing.assert_allclose(found.score_fields_["denominator"], 120 * X.var(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["heavy", "rare"])
@@ -299,7 +379,6 @@ def test_degenerate_features_and_few_rows_have_none_or_one() -> None:
         np.array([0.5]),
         ratios()["binary"][0].invariants(),
         column_tails(X[:5, [2]], column_moments(X[:5, [2]]), PLAIN),
-        small_is_good=True,
     )
     assert np.isnan(few[0][0])
 

@@ -13,7 +13,7 @@ of M. As M has row sums of 0, only patterns count in which every index occurs tw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -21,7 +21,7 @@ from math import factorial, prod
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, gammainc, gammaincc, ndtr
+from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from daskfs.kernels.panel.backend import Passes
 from daskfs.kernels.scaling import inverse_or_zero
@@ -36,8 +36,6 @@ p-values are found by permutation.
 NORMAL_MOMENTS = {2: 1.0, 3: 0.0, 4: 3.0, 6: 15.0}
 LEAST_SKEWNESS = 1e-4
 """Skewness below which a type III curve is a normal one, to the accuracy of its functions."""
-MOST_RATIO = 1e8
-"""Ratio that stands for an infinite one."""
 MIN_ROWS = 6
 """Fewest rows of which the third moment exists."""
 Pattern = tuple[int, ...]
@@ -58,6 +56,10 @@ class Tails:
 
     n_rows: int
     moments: Mapping[int, np.ndarray]
+
+    def of(self, values: Callable[[np.ndarray, int], np.ndarray]) -> Tails:
+        """Return other moments in place of these: a function of each array and its order."""
+        return Tails(self.n_rows, {order: values(array, order) for order, array in self.moments.items()})
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,8 @@ def ratio_moments(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> t
     return first, variance, skewness
 
 
-def ratio_pvalues(
-    c: np.ndarray,
-    invariants: RatioInvariants,
-    tails: Tails,
-    *,
-    small_is_good: bool,
-    n_contrasts: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probability under permutation of a ratio at least as good as c, and where it is in doubt.
+def ratio_pvalues(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probability under permutation of a ratio as small as c, and where it is in doubt.
 
     Parameters
     ----------
@@ -157,18 +152,12 @@ def ratio_pvalues(
         Invariants of A - cB.
     tails
         Central moments of the features over the rows that are permuted.
-    small_is_good
-        Whether the lower tail counts.
-    n_contrasts
-        Number of directions in which A is much larger than in all others, as the contrasts of a few classes are, if the
-        upper tail counts; None if there are no such ones.
 
     Returns
     -------
     pvalues
         Shape (width,), float64; NaN where c is not finite, for fewer than :data:`MIN_ROWS` rows, and for constants.
-        The tail is that of Pearson's type III curve with the first three moments of T; with contrasts, that of a
-        multiple of chi-squared of as many degrees of freedom plus a normal variable, with the same moments.
+        The tail is that of Pearson's type III curve with the first three moments of T.
     in_doubt
         Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
         diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
@@ -177,18 +166,43 @@ def ratio_pvalues(
     known = np.isfinite(c) & (tails.moments[2] > 0)
     if tails.n_rows < MIN_ROWS or not known.any():
         return found, in_doubt
-    own = Tails(tails.n_rows, {order: values[known] for order, values in tails.moments.items()})
-    mean, variance, skewness = ratio_moments(c[known], invariants, own)
+    (mean, variance, skewness), is_unusual = _moments_of(c[known], known, invariants, tails)
     z = np.divide(-mean, np.sqrt(np.abs(variance)), out=np.full_like(mean, np.nan), where=variance > 0)
-    if n_contrasts is not None:
-        found[known] = _contrast_tail(z, skewness, n_contrasts)
-    else:
-        found[known] = _type_three(z, skewness) if small_is_good else _type_three(-z, -skewness)
-    width = int(known.sum())
-    normal = Tails(tails.n_rows, {order: np.full(width, value) for order, value in NORMAL_MOMENTS.items()})
+    found[known] = _type_three(z, skewness)
     few_degrees = invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2]
-    in_doubt[known] = few_degrees | (np.abs(skewness - ratio_moments(c[known], invariants, normal)[2]) > OWN_SKEWNESS)
+    in_doubt[known] = few_degrees | is_unusual
     return found, in_doubt
+
+
+def class_pvalues(
+    c: np.ndarray, expected: float, invariants: RatioInvariants, tails: Tails
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same for the ratio of :class:`daskfs.kernels.statistics.ratios.ClassRatio`.
+
+    `expected` and `invariants` are those of :func:`daskfs.kernels.statistics.ratios.class_invariants`. The tail is that
+    of the beta distribution from 0 on with the first three moments of the ratio. For classes of one size and a normal
+    feature this is the F test.
+    """
+    found, in_doubt = np.full(c.shape, np.nan), np.zeros(c.shape, bool)
+    known = np.isfinite(c) & (tails.moments[2] > 0)
+    if tails.n_rows < MIN_ROWS or not known.any():
+        return found, in_doubt
+    (_, variance, skewness), is_unusual = _moments_of(np.zeros(int(known.sum())), known, invariants, tails)
+    found[known] = 1.0  # if every order of the labels has the same ratio
+    varies = np.flatnonzero(known)[variance > 0]
+    deviation = np.sqrt(variance[variance > 0]) / (tails.n_rows * tails.moments[2][varies])
+    found[varies] = _beta_tail(c[varies] / expected, deviation / expected, skewness[variance > 0])
+    in_doubt[known] = is_unusual
+    return found, in_doubt
+
+
+def _moments_of(
+    c: np.ndarray, known: np.ndarray, invariants: RatioInvariants, tails: Tails
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Return the moments of T of some columns, and where its skewness is not that of a normal feature."""
+    moments = ratio_moments(c, invariants, tails.of(lambda values, _: values[known]))
+    normal = ratio_moments(c, invariants, tails.of(lambda _, order: np.full(c.size, NORMAL_MOMENTS[order])))
+    return moments, np.abs(moments[2] - normal[2]) > OWN_SKEWNESS
 
 
 def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
@@ -202,19 +216,16 @@ def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
     return found
 
 
-def _contrast_tail(z: np.ndarray, skewness: np.ndarray, n_contrasts: int) -> np.ndarray:
-    """Return P(a C + N >= z), C chi-squared and N normal, for mean 0, variance 1 and some skewness, (width,)."""
-    # C alone makes the skewness; a type III curve of this skewness would have too light a tail
-    scale = np.cbrt(np.maximum(skewness, 0.0) / (8 * n_contrasts))
-    scale = np.clip(scale, 1e-6, np.sqrt(0.5 / n_contrasts))
-    spread = np.sqrt(np.maximum(1 - 2 * n_contrasts * scale**2, 0.0))
-    nodes = np.linspace(-8.5, 8.5, 341)
-    # where N is tilted by the exponential tail of C, so that the far tail is summed where it lies
-    tilt = np.minimum(spread / (2 * scale), np.maximum(z, 0.0) / np.maximum(spread, 1e-9))
-    places = nodes + tilt[:, None]
-    rest = (z[:, None] - spread[:, None] * places) / scale[:, None] + n_contrasts
-    density = np.exp(-(places**2) / 2) * ((nodes[1] - nodes[0]) / np.sqrt(2 * np.pi))
-    return np.clip((chdtrc(n_contrasts, np.maximum(rest, 0.0)) * density).sum(axis=1), 0.0, 1.0)
+def _beta_tail(x: np.ndarray, deviation: np.ndarray, skewness: np.ndarray) -> np.ndarray:
+    """Return P(X <= x), (width,), for X of mean 1 and beta distribution from 0 to some end; type III if none fits."""
+    found = _type_three((x - 1) / deviation, skewness)
+    # skewness = 2 (1 - 2 m) deviation / (1 - m + m deviation**2), if m is the mean as a share of the end
+    above, below = 2 * deviation - skewness, skewness * (deviation**2 - 1) + 4 * deviation
+    fits = (above > 0) & (above < below)
+    mean, spread = above[fits] / below[fits], deviation[fits] ** 2
+    count = (1 - mean) / (mean * spread) - 1
+    found[fits] = betainc(mean * count, (1 - mean) * count, np.clip(mean * x[fits], 0.0, 1.0))
+    return found
 
 
 def qvalues(pvalues: np.ndarray) -> np.ndarray:
