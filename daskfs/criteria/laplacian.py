@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from daskfs.criteria.ratio_test import RatioTest, tested_half
+from daskfs.criteria.ratio_test import RatioTest
 from daskfs.criteria.registry import Criterion, Parameters, TestedParameters
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import (
@@ -125,7 +125,7 @@ class LaplacianParameters(TestedParameters, GraphParameters):
 
 
 def _statistics(parameters: LaplacianParameters, half: int | None = None) -> tuple[NeedGraphForms | NeedMoments, ...]:
-    forms = NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half))
+    forms = NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), half)
     return (forms,) if parameters.denominator == "degree" else (forms, NeedMoments(parameters.score_scaling))
 
 
@@ -152,6 +152,11 @@ def quotient(forms: GraphForms) -> np.ndarray:
     return score
 
 
+def _meaning(parameters: LaplacianParameters) -> str:
+    crossed = parameters.halves != (None,)
+    return "share structure with other features" if crossed else "follow the graph that is given"
+
+
 TEST = RatioTest(
     lambda parameters, half: NeedInvariants(parameters.weighting_of(half), parameters.denominator),
     _statistics,
@@ -171,6 +176,6 @@ CRITERIA = (
         score=laplacian_fields,
         reason="constant on the rows that have an edge",
         uses_graph=True,
-        significance=TEST.significance,
+        significance=replace(TEST.significance, meaning=_meaning),
     ),
 )

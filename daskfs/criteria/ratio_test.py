@@ -76,7 +76,7 @@ class RatioTest:
             own, own_doubt = ratio_pvalues(self.ratio(statistics, parameters, half), invariants, tails)
             if half is None:
                 return own, own_doubt
-            tested = statistic_of(statistics, NeedHalves(), np.ndarray) != half
+            tested = statistic_of(statistics, NeedHalves(), np.ndarray) == half
             found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
         return found, in_doubt
 
@@ -113,8 +113,8 @@ class RatioTest:
             tested = np.arange(numbers.size)
             if half is not None:
                 if layout.HALVES not in held:
-                    held[layout.HALVES] = context.store.open(layout.HALVES)[...]
-                tested = np.flatnonzero(held[layout.HALVES][numbers] != half)
+                    held[layout.HALVES] = context.store.open(layout.HALVES)[2]
+                tested = np.flatnonzero(held[layout.HALVES][numbers] == half)
             need = self.invariants(parameters, half)
             if tested.size and need not in held:
                 held[need] = ratio_terms(context, need)
@@ -125,8 +125,3 @@ class RatioTest:
 
 def _halves(parameters: Any) -> tuple[int | None, ...]:
     return getattr(parameters, "halves", (None,))
-
-
-def tested_half(half: int | None) -> int | None:
-    """Return the half of the features that are tested on the graph of `half`; None if all are."""
-    return None if half is None else 1 - half

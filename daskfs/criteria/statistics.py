@@ -112,7 +112,7 @@ class NeedDistributions(_OfColumns):
 
 @dataclass(frozen=True)
 class NeedGraphForms(_OfColumns):
-    """Quadratic forms of one weighted graph; of the features of one half only if `half` is not None, else NaN."""
+    """Quadratic forms of one weighted graph; only of the features that `half` tests unless it is None, else NaN."""
 
     weighting: Weighting
     half: int | None = None
@@ -160,7 +160,7 @@ class NeedInvariants:
 
 @dataclass(frozen=True)
 class NeedHalves:
-    """Half of the features that each of the panel's columns belongs to, 0 or 1, shape (width,), uint8."""
+    """Half of the features that tests each of the panel's columns, 0 or 1, 2 for none, shape (width,), uint8."""
 
     scaling: None = None
 

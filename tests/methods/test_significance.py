@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import scipy.stats
@@ -29,7 +30,7 @@ from daskfs import (
 from daskfs.criteria import invariants
 from daskfs.errors import InputError, JobError
 from daskfs.export.collect import read_run
-from daskfs.graph.halves import random_halves
+from daskfs.graph.halves import FeatureBlocks, split_graphs
 from daskfs.kernels.panel.backend import PLAIN
 from daskfs.kernels.statistics.moments import column_moments
 from daskfs.kernels.statistics.permutation import (
@@ -351,16 +352,103 @@ def test_filters_have_the_pvalues_of_textbooks() -> None:
         assert p == pytest.approx(scipy.stats.chi2.sf(found_g.statistic / correction, found_g.dof), rel=1e-6)
 
 
-def test_equal_features_are_in_one_half() -> None:
-    first = np.array([0, 1, 0, 3, 1, 5, 0, 7, 8, 9])
-    for seed in range(20):
-        halves = random_halves(first, seed)
-        assert all(halves[feature] == halves[leader] for feature, leader in enumerate(first))
-        assert 3 <= halves.sum() <= 7
-    assert {*random_halves(np.arange(1000), 0)} == {0, 1}
+def test_features_that_are_all_equal_have_no_test() -> None:
     X = np.tile(np.random.default_rng(0).normal(size=(30, 1)), 3)
-    with pytest.raises(InputError, match="no two different ones"):
-        LaplacianScore(significance=True).fit(X)
+    found = LaplacianScore(significance=True, metric="cosine").fit(X)
+    assert np.isnan(found.pvalues_).all()
+    assert all(
+        found.reasons_ == "no p-value: all features are one block, so none is left to make a graph that tests another"
+    )
+
+
+@pytest.mark.parametrize("gap", [None, 3.0])
+@pytest.mark.parametrize("named", [False, True])
+def test_no_feature_is_tested_on_a_graph_of_its_equals_its_block_or_near_ones(named: bool, gap: float | None) -> None:
+    first, block = np.arange(400), np.arange(400) // 10
+    first[399] = 7  # equal features of two blocks
+    places = np.cumsum(np.random.default_rng(0).random(400) + 0.1)
+    names = {str(feature): f"b{number}" for feature, number in enumerate(block)} if named else {}
+    blocks = FeatureBlocks(names, gap, () if gap is None else tuple(places))
+    for seed in range(5):
+        graphs = split_graphs(first, blocks, seed)
+        for half in (0, 1):
+            inside, tested = np.flatnonzero(graphs[half]), np.flatnonzero(graphs[2] == half)
+            assert inside.size > 50
+            assert 100 < tested.size < 300
+            assert not {*first[inside]} & {*first[tested]}
+            if named:
+                assert not {*block[inside]} & {*block[tested]}
+            if gap is not None:
+                assert np.abs(places[inside][:, None] - places[tested]).min() >= gap
+        assert (graphs[2] < 2).all()
+    for one in (FeatureBlocks(dict.fromkeys(names, "all")), FeatureBlocks(names, 300.0, tuple(places))):
+        if one.blocks or one.gap:
+            np.testing.assert_array_equal(split_graphs(first, one, 0), np.repeat([[1], [1], [2]], 400, axis=1))
+
+
+def blocks_of_noise(seed: int) -> np.ndarray:
+    """Return 200 columns in blocks of ten that are correlated by one half."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(200, 200)) + np.repeat(rng.normal(size=(200, 20)), 10, axis=1)
+
+
+def test_blocks_that_are_known_are_no_structure() -> None:
+    block = np.arange(200) // 10
+    plain = LaplacianScore(significance=True).fit(blocks_of_noise(0))
+    assert np.count_nonzero(plain.qvalues_ < 0.05) > 100
+    known = [
+        LaplacianScore(significance=True, significance_blocks=block).fit(blocks_of_noise(seed)) for seed in range(5)
+    ]
+    assert sum(np.count_nonzero(found.qvalues_ < 0.05) for found in known) <= 5
+    assert 0.02 < np.mean([found.pvalues_ < 0.05 for found in known]) < 0.1
+    one = LaplacianScore(significance=True, significance_gap=500).fit(blocks_of_noise(0))
+    assert np.isnan(one.pvalues_).all()
+    np.testing.assert_array_equal(one.scores_, plain.scores_)
+    for wrong in ({"significance_blocks": [1, 2]}, {"significance_gap": -1.0}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            LaplacianScore(significance=True, **wrong).fit(blocks_of_noise(0))
+
+
+@pytest.mark.parametrize("way", ["names", "file", "gap"])
+def test_blocks_of_a_job_are_those_of_a_selector(tmp_path: Path, way: str) -> None:
+    X, block = blocks_of_noise(1), np.arange(200) // 10
+    names = [f"{number}.5" for number in range(200)]
+    pd.DataFrame(X, columns=names).to_parquet(tmp_path / "data.parquet")
+    rules: dict[str, dict[str, Any]] = {
+        "names": {"blocks": {f"{tens}\\d\\.5" if tens else r"\d\.5": str(tens) for tens in range(20)}},
+        "file": {"blocks": str(tmp_path / "blocks.csv"), "fdr_method": "by"},
+        "gap": {"gap": 11.0},
+    }
+    pd.DataFrame({"feature": names, "group": block}).to_csv(tmp_path / "blocks.csv", index=False)
+    result = daskfs.run(
+        {
+            "data": {"source": str(tmp_path / "data.parquet")},
+            "methods": ["LaplacianScore"],
+            "significance": rules[way],
+            "evaluate": None,
+            "output": {"path": str(tmp_path / "run")},
+        }
+    )
+    keys = {"significance_gap": 11.0} if way == "gap" else {"significance_blocks": block}
+    own = LaplacianScore(significance=True, fdr_method=rules[way].get("fdr_method", "bh"), **keys)
+    own.fit(pd.DataFrame(X, columns=names))
+    table = result.ranking.sort_values("feature")
+    np.testing.assert_array_equal(table["pvalue"], own.pvalues_)
+    np.testing.assert_array_equal(table["qvalue"], own.qvalues_)
+    assert "share structure with other features" in repr(result)
+
+
+def test_qvalues_of_benjamini_and_yekutieli() -> None:
+    X, labels = noise(0)
+    X[:, :9] += labels["classes"][:, None] * 0.4
+    found = FisherScore(significance=True, fdr_method="by").fit(X, labels["classes"])
+    expected = scipy.stats.false_discovery_control(found.pvalues_, method="by")
+    np.testing.assert_allclose(found.qvalues_, expected)
+    plain = FisherScore(significance=True).fit(X, labels["classes"])
+    assert (plain.qvalues_ <= found.qvalues_).all()
+    unknown: Any = "bonferroni"
+    with pytest.raises(InputError, match="fdr_method"):
+        FisherScore(significance=True, fdr_method=unknown).fit(X, labels["classes"])
 
 
 def test_degenerate_features_and_few_rows_have_none_or_one() -> None:
@@ -503,6 +591,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     )
     assert outcome.code == 0, outcome.err
     assert "more than chance, at a false discovery rate of 1 %: FisherScore 5 of 60, LSDF" in outcome.out
+    assert "follow the labels" in outcome.out
     selected = rows_of(tmp_path / "ranked" / "selected_features.csv")
     assert {row["method"] for row in selected} == {"FisherScore", "LSDF"}
     assert all(float(row["qvalue"]) <= 0.01 for row in selected)

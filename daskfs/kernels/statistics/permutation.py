@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import factorial, prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import betainc, gammainc, gammaincc, ndtr
@@ -38,6 +38,8 @@ LEAST_SKEWNESS = 1e-4
 """Skewness below which a type III curve is a normal one, to the accuracy of its functions."""
 MIN_ROWS = 6
 """Fewest rows of which the third moment exists."""
+FDRMethod = Literal["bh", "by"]
+"""Names of SciPy for the control of false discovery rates."""
 Pattern = tuple[int, ...]
 """Sizes of the blocks of a partition, descending."""
 
@@ -228,16 +230,17 @@ def _beta_tail(x: np.ndarray, deviation: np.ndarray, skewness: np.ndarray) -> np
     return found
 
 
-def qvalues(pvalues: np.ndarray) -> np.ndarray:
-    """Return the smallest false discovery rates at which features pass (Benjamini and Hochberg 1995).
+def qvalues(pvalues: np.ndarray, method: FDRMethod = "bh") -> np.ndarray:
+    """Return the smallest false discovery rates at which features pass, NaN for those without a p-value.
 
-    Both have shape (n_features,), float64; NaN for features without.
+    Both have shape (n_features,), float64. "bh" is of Benjamini and Hochberg (1995), "by" of Benjamini and Yekutieli
+    (2001), which holds for tests that depend on each other in any way.
     """
     from scipy.stats import false_discovery_control
 
     found, known = np.full(pvalues.shape, np.nan), ~np.isnan(pvalues)
     if known.any():
-        found[known] = false_discovery_control(pvalues[known])
+        found[known] = false_discovery_control(pvalues[known], method=method)
     return found
 
 
