@@ -22,8 +22,8 @@ from daskfs.criteria.statistics import (
 )
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.statistics.moments import ClassMoments
-from daskfs.kernels.statistics.permutation import Tails, class_pvalues
-from daskfs.kernels.statistics.ratios import ClassRatio, class_invariants
+from daskfs.kernels.statistics.permutation import Tails, ratio_pvalues
+from daskfs.kernels.statistics.ratios import class_invariants, class_terms
 from daskfs.store.context import Context
 
 
@@ -94,7 +94,8 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     total = np.add(*scatters(moments))
     within = np.divide(counts @ m2, total, out=np.full(total.shape, np.nan), where=total > 0)
     tails = statistic_of(statistics, NeedTails(parameters.score_scaling, of_labeled=True), Tails)
-    return class_pvalues(within, *class_invariants(counts), tails)
+    expected, invariants = class_invariants(counts)
+    return ratio_pvalues(within, invariants, tails, expected)
 
 
 def _permuted(
@@ -109,7 +110,7 @@ def _permuted(
     del parameters, numbers, held
     labels = context.counted_labels()
     assert labels is not None
-    terms = ClassRatio(labels.values, len(labels.classes)).terms()
+    terms = class_terms(labels.values, len(labels.classes))
     return permuted_pvalues(columns, terms, np.flatnonzero(labels.is_labeled))
 
 

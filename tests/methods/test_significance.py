@@ -40,7 +40,7 @@ from daskfs.kernels.statistics.permutation import (
     ratio_pvalues,
 )
 from daskfs.kernels.statistics.permuted import permuted_pvalues
-from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, class_invariants
+from daskfs.kernels.statistics.ratios import LaplacianRatio, class_invariants, class_terms
 from tests.cli.command import daskfs as daskfs_command
 from tests.cli.command import rows_of
 
@@ -201,7 +201,7 @@ def test_permutations_settle_where_moments_do_not(name: str) -> None:
 @pytest.mark.parametrize("codes", CLASSES)
 def test_orders_of_the_labels_settle_where_moments_do_not(codes: Sequence[int]) -> None:
     rows, *matrices = of_classes(codes)
-    found = permuted_pvalues(features(), ClassRatio(np.array(codes), 3).terms(), rows)
+    found = permuted_pvalues(features(), class_terms(np.array(codes), 3), rows)
     assert_shares_of_orders(found, features()[rows], matrices)
 
 

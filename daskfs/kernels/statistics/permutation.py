@@ -13,7 +13,7 @@ of M. As M has row sums of 0, only patterns count in which every index occurs tw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -58,10 +58,6 @@ class Tails:
 
     n_rows: int
     moments: Mapping[int, np.ndarray]
-
-    def of(self, values: Callable[[np.ndarray, int], np.ndarray]) -> Tails:
-        """Return other moments in place of these: a function of each array and its order."""
-        return Tails(self.n_rows, {order: values(array, order) for order, array in self.moments.items()})
 
 
 @dataclass(frozen=True)
@@ -143,7 +139,9 @@ def ratio_moments(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> t
     return first, variance, skewness
 
 
-def ratio_pvalues(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> tuple[np.ndarray, np.ndarray]:
+def ratio_pvalues(
+    c: np.ndarray, invariants: RatioInvariants, tails: Tails, expected: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability under permutation of a ratio as small as c, and where it is in doubt.
 
     Parameters
@@ -151,60 +149,41 @@ def ratio_pvalues(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> t
     c
         Observed ratios f'Af / f'Bf, shape (width,), float64.
     invariants
-        Invariants of A - cB.
+        Invariants of A - cB; of A - eB where permutations leave f'Bf as it is, the sum of squares about the mean.
     tails
         Central moments of the features over the rows that are permuted.
+    expected
+        The expectation e of such a ratio; None for others.
 
     Returns
     -------
     pvalues
         Shape (width,), float64; NaN where c is not finite, for fewer than :data:`MIN_ROWS` rows, and for constants.
-        The tail is that of Pearson's type III curve with the first three moments of T.
+        The tail is that of Pearson's type III curve with the first three moments of T; with `expected` that of the beta
+        distribution from 0 on with these of the ratio, which for classes of one size and a normal feature is the F
+        test.
     in_doubt
         Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
         diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
     """
-    found, in_doubt = np.full(c.shape, np.nan), np.zeros(c.shape, bool)
     known = np.isfinite(c) & (tails.moments[2] > 0)
-    if tails.n_rows < MIN_ROWS or not known.any():
-        return found, in_doubt
-    (mean, variance, skewness), is_unusual = _moments_of(c[known], known, invariants, tails)
-    z = np.divide(-mean, np.sqrt(np.abs(variance)), out=np.full_like(mean, np.nan), where=variance > 0)
-    found[known] = _type_three(z, skewness)
-    few_degrees = invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2]
-    in_doubt[known] = few_degrees | is_unusual
+    if tails.n_rows < MIN_ROWS:
+        return np.full(c.shape, np.nan), np.zeros(c.shape, bool)
+    at = c if expected is None else np.zeros_like(c)
+    normal = Tails(tails.n_rows, {order: np.full(c.shape, value) for order, value in NORMAL_MOMENTS.items()})
+    usual = ratio_moments(at, invariants, normal)[2]
+    mean, variance, skewness = ratio_moments(at, invariants, tails)
+    in_doubt = known & (np.abs(skewness - usual) > OWN_SKEWNESS)
+    found = np.where(known, 1.0, np.nan)  # for ratios that no permutation changes
+    varies = known & (variance > 0)
+    mean, deviation, skewness = mean[varies], np.sqrt(variance[varies]), skewness[varies]
+    if expected is None:
+        found[varies] = _type_three(-mean / deviation, skewness)
+        in_doubt |= known & (invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2])
+    else:
+        deviation /= tails.n_rows * tails.moments[2][varies] * expected
+        found[varies] = _beta_tail(c[varies] / expected, deviation, skewness)
     return found, in_doubt
-
-
-def class_pvalues(
-    c: np.ndarray, expected: float, invariants: RatioInvariants, tails: Tails
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same for the ratio of :class:`daskfs.kernels.statistics.ratios.ClassRatio`.
-
-    `expected` and `invariants` are those of :func:`daskfs.kernels.statistics.ratios.class_invariants`. The tail is that
-    of the beta distribution from 0 on with the first three moments of the ratio. For classes of one size and a normal
-    feature this is the F test.
-    """
-    found, in_doubt = np.full(c.shape, np.nan), np.zeros(c.shape, bool)
-    known = np.isfinite(c) & (tails.moments[2] > 0)
-    if tails.n_rows < MIN_ROWS or not known.any():
-        return found, in_doubt
-    (_, variance, skewness), is_unusual = _moments_of(np.zeros(int(known.sum())), known, invariants, tails)
-    found[known] = 1.0  # if every order of the labels has the same ratio
-    varies = np.flatnonzero(known)[variance > 0]
-    deviation = np.sqrt(variance[variance > 0]) / (tails.n_rows * tails.moments[2][varies])
-    found[varies] = _beta_tail(c[varies] / expected, deviation / expected, skewness[variance > 0])
-    in_doubt[known] = is_unusual
-    return found, in_doubt
-
-
-def _moments_of(
-    c: np.ndarray, known: np.ndarray, invariants: RatioInvariants, tails: Tails
-) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Return the moments of T of some columns, and where its skewness is not that of a normal feature."""
-    moments = ratio_moments(c, invariants, tails.of(lambda values, _: values[known]))
-    normal = ratio_moments(c, invariants, tails.of(lambda _, order: np.full(c.size, NORMAL_MOMENTS[order])))
-    return moments, np.abs(moments[2] - normal[2]) > OWN_SKEWNESS
 
 
 def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ cubes of its entries come from a stream of edges, of two passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -60,7 +60,8 @@ class LaplacianRatio:
         found = products({1: np.column_stack([a, d, d2, probes]), 2: np.column_stack([ones, d]), 3: ones})
         w_a, w_d, w_d2 = found[1].T[:3]
         squares, w2_d = found[2].T
-        triangles = _trace_cubed(found[1][:, 3:], products)
+        images = found[1][:, 3:]
+        triangles = float(np.einsum("ij,ij->", images, products({1: images})[1])) / images.shape[1]  # z'W**3 z
         sum2, sum3 = d2.sum(), (d2 * d).sum()
         rest = d2 * (sum2 - d2) / total**2  # of B, off the diagonal
         lap_d = a * d - w_d
@@ -72,57 +73,47 @@ class LaplacianRatio:
         def centered(x: np.ndarray) -> np.ndarray:
             return d * x - d * (d @ x) / total
 
-        return _invariants(
-            a,
-            b,
-            squares=[squares.sum(), -2 * (d @ across), rest.sum()],
-            rows=[a @ squares, -(b @ squares) - 2 * (a * d) @ across, a @ rest + 2 * (b * d) @ across, -(b @ rest)],
-            forms=_bilinear(a, b, lap(a, w_a), lap(b, w_d - w_d2 / total), centered(a), centered(b)),
-            cubes=[
-                -found[3].sum(),
-                3 * (d @ w2_d) / total,
-                -3 * (d2 @ w_d2) / total**2,
-                (sum3**2 - (d2**3).sum()) / total**3,
-            ],
-            traces=[
-                (a**3).sum() + 3 * (a @ squares) - triangles,
-                d @ (a**2 + squares) - (lap_d @ lap_d) / total,
-                a @ d2 - 2 * (d2 @ lap_d) / total + sum2 * (d @ lap_d) / total**2,
-                sum3 - 3 * (d2 @ d2) / total + 3 * sum3 * sum2 / total**2 - (sum2 / total) ** 3,
-            ],
+        L_a, L_b, B_a, B_b = lap(a, w_a), lap(b, w_d - w_d2 / total), centered(a), centered(b)
+        traces = [
+            (a**3).sum() + 3 * (a @ squares) - triangles,
+            d @ (a**2 + squares) - (lap_d @ lap_d) / total,
+            a @ d2 - 2 * (d2 @ lap_d) / total + sum2 * (d @ lap_d) / total**2,
+            sum3 - 3 * (d2 @ d2) / total + 3 * sum3 * sum2 / total**2 - (sum2 / total) ** 3,
+        ]
+        cubes = [-found[3].sum(), 3 * (d @ w2_d) / total, -3 * (d2 @ w_d2) / total**2]
+        cubes.append((sum3**2 - (d2**3).sum()) / total**3)
+        diagonal_squares = np.array([a @ a, -2 * (a @ b), b @ b])
+        diagonal_cubes = np.array([(a**3).sum(), -3 * (a**2 @ b), 3 * (a @ b**2), -(b**3).sum()])
+        rows = [a @ squares, -(b @ squares) - 2 * (a * d) @ across, a @ rest + 2 * (b * d) @ across, -(b @ rest)]
+        return RatioInvariants(
+            trace=np.array([a.sum(), -b.sum()]),
+            diagonal_squares=diagonal_squares,
+            squares=diagonal_squares + np.array([squares.sum(), -2 * (d @ across), rest.sum()]),
+            diagonal_cubes=diagonal_cubes,
+            diagonal_rows=diagonal_cubes + rows,
+            diagonal_form=np.array([a @ L_a, -2 * (a @ L_b) - a @ B_a, b @ L_b + 2 * (a @ B_b), -(b @ B_b)]),
+            cubes=diagonal_cubes + cubes,
+            trace_cubed=np.array(traces) * [1, -3, 3, -1],
         )
 
 
-class ClassRatio:
-    """Form A of the pairs of labeled rows of one class: the sum over classes of size times scatter.
+def class_terms(codes: np.ndarray, n_classes: int) -> RatioTerms:
+    """Return the terms of form A of the pairs of labeled rows of one class: the sum over classes of size times scatter.
 
-    Permutations of labels leave the scatter of all labeled rows as it is, so B is that scatter.
-
-    Parameters
-    ----------
-    codes
-        Class of each row, shape (n_rows,), -1 for unlabeled.
-    n_classes
-        Number of classes.
+    Permutations of labels leave the scatter of all labeled rows as it is, so B is that scatter. `codes`, shape
+    (n_rows,), int64, are the classes, -1 for unlabeled.
     """
+    from daskfs.kernels.statistics.permuted import RatioTerms
 
-    def __init__(self, codes: np.ndarray, n_classes: int) -> None:
-        self._codes, self._n_classes = codes, n_classes
-
-    def terms(self) -> RatioTerms:
-        """Return the terms of the forms."""
-        from daskfs.kernels.statistics.permuted import RatioTerms
-
-        is_labeled = self._codes >= 0
-        sizes = np.bincount(self._codes[is_labeled], minlength=self._n_classes)
-        none = sp.csr_matrix((self._codes.size, self._codes.size))
-        ones = is_labeled.astype(np.float64)
-        line = ones / np.sqrt(is_labeled.sum())
-        return RatioTerms(ones * sizes[self._codes], ones, line, none, self._codes, self._n_classes)
+    is_labeled = (codes >= 0).astype(np.float64)
+    sizes = np.bincount(codes[codes >= 0], minlength=n_classes)
+    none = sp.csr_matrix((codes.size, codes.size))
+    line = is_labeled / np.sqrt(is_labeled.sum())
+    return RatioTerms(is_labeled * sizes[codes], is_labeled, line, none, codes, n_classes)
 
 
 def class_invariants(sizes: np.ndarray) -> tuple[float, RatioInvariants]:
-    """Return the ratio f'Af / f'Bf to be expected by chance, e, and the invariants of A - eB of :class:`ClassRatio`.
+    """Return the ratio f'Af / f'Bf to be expected by chance, e, and the invariants of A - eB of :func:`class_terms`.
 
     `sizes`, shape (n_classes,), float64, are the numbers of labeled rows, at least 1 of each class and 2 in all.
 
@@ -153,47 +144,9 @@ def class_invariants(sizes: np.ndarray) -> tuple[float, RatioInvariants]:
     return expected, RatioInvariants.from_json({name: [value] for name, value in values.items()})
 
 
-def _invariants(
-    a: np.ndarray,
-    b: np.ndarray,
-    *,
-    squares: Sequence[Any],
-    rows: Sequence[Any],
-    forms: Sequence[Any],
-    cubes: Sequence[Any],
-    traces: Sequence[Any],
-) -> RatioInvariants:
-    """Return the invariants from the diagonals of A and B and the parts beside the diagonal, by powers of c."""
-    diagonal_squares = np.array([a @ a, -2 * (a @ b), b @ b])
-    diagonal_cubes = np.array([(a**3).sum(), -3 * (a**2 @ b), 3 * (a @ b**2), -(b**3).sum()])
-    return RatioInvariants(
-        trace=np.array([a.sum(), -b.sum()]),
-        diagonal_squares=diagonal_squares,
-        squares=diagonal_squares + squares,
-        diagonal_cubes=diagonal_cubes,
-        diagonal_rows=diagonal_cubes + rows,
-        diagonal_form=np.array(forms),
-        cubes=diagonal_cubes + cubes,
-        trace_cubed=np.array(traces) * [1, -3, 3, -1],
-    )
-
-
-def _bilinear(
-    a: np.ndarray, b: np.ndarray, A_a: np.ndarray, A_b: np.ndarray, B_a: np.ndarray, B_b: np.ndarray
-) -> list[float]:
-    """Return (a - cb)'(A - cB)(a - cb) by powers of c, from the products of the matrices with a and b."""
-    return [float(value) for value in (a @ A_a, -2 * (a @ A_b) - a @ B_a, b @ A_b + 2 * (a @ B_b), -(b @ B_b))]
-
-
 def _probes(n_rows: int, seed: int) -> np.ndarray:
     """Return vectors z with E zz' = I, shape (n_rows, n_probes): unit vectors of few rows, else random signs."""
     count = n_probes(n_rows)
     if count == n_rows:
         return np.eye(n_rows) * np.sqrt(n_rows)
     return 2.0 * np.random.default_rng([seed, n_rows]).integers(0, 2, (n_rows, count)) - 1.0
-
-
-def _trace_cubed(images: np.ndarray, products: Products) -> float:
-    """Return tr W**3 from W z of the probes, as the mean of z'W**3 z."""
-    again = products({1: images})[1]
-    return float(np.einsum("ij,ij->", images, again)) / images.shape[1]
