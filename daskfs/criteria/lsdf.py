@@ -95,7 +95,7 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     within = np.divide(counts @ m2, total, out=np.full(total.shape, np.nan), where=total > 0)
     tails = statistic_of(statistics, NeedTails(parameters.score_scaling, of_labeled=True), Tails)
     expected, invariants = class_invariants(counts)
-    return ratio_pvalues(within, invariants, tails, expected)
+    return ratio_pvalues(within, invariants, tails, (expected, counts.size))
 
 
 def _permuted(

@@ -30,14 +30,8 @@ STRETCH = 4
 class FeatureBlocks:
     """Features that are in no graph that tests one of them.
 
-    Attributes
-    ----------
-    blocks
-        Name of the block of a feature, by its number as text; a feature without one is a block of its own.
-    gap
-        Distance along the axis within which two are in no graph that tests the other; None for no such distance.
-    places
-        Place of each feature on the axis; empty without a gap.
+    `blocks` has the name of the block of a feature, by its number as text; one without is a block of its own. Of two
+    features nearer than `gap` on an axis, by their `places`, neither is in a graph that tests the other.
     """
 
     blocks: Mapping[str, str] = field(default_factory=dict)

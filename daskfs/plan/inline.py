@@ -121,13 +121,8 @@ def data_of(context: Context, labels: Labels | None = None) -> Data:
 class EnclosingRun:
     """A run whose unit scores features.
 
-    Attributes
-    ----------
-    known
-        Neighbor lists over X found already, by name: indices (integers) and distances (float64), each of shape
-        (n_samples, k), at least as long as needed.
-    memory_limit
-        Memory of the process, bytes; None if not planned.
+    `known` are lists over X found already, by name: indices (integers) and distances (float64), each of shape
+    (n_samples, k), at least as long as needed. `memory_limit` is in bytes, None if memory is not planned.
     """
 
     known: Mapping[str, tuple[np.ndarray, np.ndarray]]

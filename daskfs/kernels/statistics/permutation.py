@@ -140,7 +140,7 @@ def ratio_moments(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> t
 
 
 def ratio_pvalues(
-    c: np.ndarray, invariants: RatioInvariants, tails: Tails, expected: float | None = None
+    c: np.ndarray, invariants: RatioInvariants, tails: Tails, of_classes: tuple[float, int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability under permutation of a ratio as small as c, and where it is in doubt.
 
@@ -152,16 +152,16 @@ def ratio_pvalues(
         Invariants of A - cB; of A - eB where permutations leave f'Bf as it is, the sum of squares about the mean.
     tails
         Central moments of the features over the rows that are permuted.
-    expected
-        The expectation e of such a ratio; None for others.
+    of_classes
+        The expectation e of such a ratio of classes, and their number; None for others.
 
     Returns
     -------
     pvalues
         Shape (width,), float64; NaN where c is not finite, for fewer than :data:`MIN_ROWS` rows, and for constants.
-        The tail is that of Pearson's type III curve with the first three moments of T; with `expected` that of the beta
-        distribution from 0 on with these of the ratio, which for classes of one size and a normal feature is the F
-        test.
+        The tail is that of Pearson's type III curve with the first three moments of T; with `of_classes` that of a
+        product with the same moments, of the share of the scatter within classes, as the F test has it, and of the mean
+        size of the class.
     in_doubt
         Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
         diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
@@ -169,7 +169,7 @@ def ratio_pvalues(
     known = np.isfinite(c) & (tails.moments[2] > 0)
     if tails.n_rows < MIN_ROWS:
         return np.full(c.shape, np.nan), np.zeros(c.shape, bool)
-    at = c if expected is None else np.zeros_like(c)
+    at = c if of_classes is None else np.zeros_like(c)
     normal = Tails(tails.n_rows, {order: np.full(c.shape, value) for order, value in NORMAL_MOMENTS.items()})
     usual = ratio_moments(at, invariants, normal)[2]
     mean, variance, skewness = ratio_moments(at, invariants, tails)
@@ -177,12 +177,12 @@ def ratio_pvalues(
     found = np.where(known, 1.0, np.nan)  # for ratios that no permutation changes
     varies = known & (variance > 0)
     mean, deviation, skewness = mean[varies], np.sqrt(variance[varies]), skewness[varies]
-    if expected is None:
+    if of_classes is None:
         found[varies] = _type_three(-mean / deviation, skewness)
         in_doubt |= known & (invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2])
-    else:
-        deviation /= tails.n_rows * tails.moments[2][varies] * expected
-        found[varies] = _beta_tail(c[varies] / expected, deviation, skewness)
+    elif varies.any():
+        deviation = deviation / (tails.n_rows * tails.moments[2][varies])
+        found[varies] = _share_tail(c[varies], tails.n_rows, *of_classes, deviation, skewness)
     return found, in_doubt
 
 
@@ -197,16 +197,31 @@ def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
     return found
 
 
-def _beta_tail(x: np.ndarray, deviation: np.ndarray, skewness: np.ndarray) -> np.ndarray:
-    """Return P(X <= x), (width,), for X of mean 1 and beta distribution from 0 to some end; type III if none fits."""
-    found = _type_three((x - 1) / deviation, skewness)
-    # skewness = 2 (1 - 2 m) deviation / (1 - m + m deviation**2), if m is the mean as a share of the end
-    above, below = 2 * deviation - skewness, skewness * (deviation**2 - 1) + 4 * deviation
-    fits = (above > 0) & (above < below)
-    mean, spread = above[fits] / below[fits], deviation[fits] ** 2
-    count = (1 - mean) / (mean * spread) - 1
-    found[fits] = betainc(mean * count, (1 - mean) * count, np.clip(mean * x[fits], 0.0, 1.0))
-    return found
+def _share_tail(
+    c: np.ndarray, n_rows: int, expected: float, n_classes: int, deviation: np.ndarray, skewness: np.ndarray
+) -> np.ndarray:
+    """Return P(R H <= c), (width,), for three moments of R H, with R and H independent, as of a normal feature.
+
+    R, of beta distribution, is the share of the scatter that lies within classes, and H the mean size of the class, by
+    scatter, constant for classes of one size.
+    """
+    a, b = (n_rows - n_classes) / 2, (n_classes - 1) / 2
+    r, variance = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
+    third = 2 * (b - a) * variance / ((a + b) * (a + b + 2))
+    h = expected / r
+    of_h = np.maximum((deviation**2 - h**2 * variance) / (r**2 + variance), 0.0)
+    rest = skewness * deviation**3 - third * h * (h**2 + 3 * of_h) - 6 * r * h * variance * of_h
+    scale = np.sqrt(of_h)
+    skew = rest / (r**3 + third + 3 * r * variance)
+    skew = np.clip(np.divide(skew, scale**3, out=np.zeros_like(c), where=scale > 1e-9 * h), -2.0, 2.0)
+    skew = np.where(np.abs(skew) < LEAST_SKEWNESS, LEAST_SKEWNESS, skew)
+    reach = np.minimum(np.maximum(h - c, 0.0) / np.maximum(scale, 1e-9 * h), 38.0) + 8.5  # the far tail is where H is
+    nodes = np.linspace(-reach, 8.5, 341)
+    # Wilson and Hilferty's quantiles of type III curves
+    sizes = h + scale * (2 / skew) * ((1 + skew * nodes / 6 - skew**2 / 36) ** 3 - 1)
+    shares = np.divide(c, sizes, out=np.ones_like(sizes), where=sizes > c)
+    density = np.exp(-(nodes**2) / 2) * (reach + 8.5) / (340 * np.sqrt(2 * np.pi))
+    return np.clip((betainc(a, b, shares) * density).sum(axis=0), 0.0, 1.0)
 
 
 def qvalues(pvalues: np.ndarray, method: FDRMethod = "bh") -> np.ndarray:
