@@ -152,16 +152,12 @@ def quotient(forms: GraphForms) -> np.ndarray:
     return score
 
 
-def _meaning(parameters: LaplacianParameters) -> str:
-    crossed = parameters.halves != (None,)
-    return "share structure with other features" if crossed else "follow the graph that is given"
-
-
 TEST = RatioTest(
     lambda parameters, half: NeedInvariants(parameters.weighting_of(half), parameters.denominator),
     _statistics,
     lambda statistics, parameters, half: laplacian_fields(statistics, parameters, half)["score"],
 )
+MEANINGS = ("share structure with other features", "follow the graph that is given")
 CRITERIA = (
     Criterion(
         name="LaplacianScore",
@@ -176,6 +172,6 @@ CRITERIA = (
         score=laplacian_fields,
         reason="constant on the rows that have an edge",
         uses_graph=True,
-        significance=replace(TEST.significance, meaning=_meaning),
+        significance=replace(TEST.significance, meaning=lambda parameters: MEANINGS[parameters.halves == (None,)]),
     ),
 )

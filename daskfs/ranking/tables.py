@@ -82,9 +82,14 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 def why_untested(store: Store, method: Method) -> str:
     """Return why features of a method that tests have no p-value."""
+    return one_block(store, method) or "few rows carry it, on a graph too large to permute"
+
+
+def one_block(store: Store, method: Method) -> str:
+    """Return that a method tests no feature as all are in one block; empty if they are not."""
     if are_crossed([method]) and (store.open(layout.HALVES)[2] == 2).all():
         return "all features are one block, so none is left to make a graph that tests another"
-    return "few rows carry it, on a graph too large to permute"
+    return ""
 
 
 def _row(

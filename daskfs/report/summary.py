@@ -36,7 +36,7 @@ from daskfs.kernels.scaling import components_of
 from daskfs.ranking.dropped import dropped_features, selectable, selected_features
 from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
 from daskfs.ranking.redundancy import FILTER_STAGE
-from daskfs.ranking.tables import method_scores
+from daskfs.ranking.tables import method_scores, one_block
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
@@ -384,17 +384,17 @@ def _dominance_warnings(plan: Plan) -> list[str]:
 
 def _method_warnings(store: Store, plan: Plan) -> list[str]:
     found = _label_warnings(store, plan) + _solution_warnings(store, plan) + _elimination_warnings(store, plan)
-    return found + _filter_warnings(store, plan) + _untested_warnings(plan)
+    return found + _filter_warnings(store, plan) + _untested_warnings(store, plan)
 
 
-def _untested_warnings(plan: Plan) -> list[str]:
-    """Return a warning for each method that selects no feature by select.fdr, as it has no p-values."""
-    if "fdr" not in plan.stage("rank").parameters:
-        return []
+def _untested_warnings(store: Store, plan: Plan) -> list[str]:
+    """Return a warning for each method that selects no feature by select.fdr, or tests none for want of a graph."""
+    is_asked = "fdr" in plan.stage("rank").parameters
+    lead = "select.fdr selects none of its features, as these have no p-values" if is_asked else "no p-values"
     return [
-        f"method {method.label}: select.fdr selects none of its features, as these have no p-values: {method.untested}"
+        f"method {method.label}: {lead}: {why}"
         for method in _methods_of(plan)
-        if method.untested
+        if (why := (is_asked and method.untested) or one_block(store, method))
     ]
 
 

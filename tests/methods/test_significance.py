@@ -436,6 +436,8 @@ def test_blocks_of_a_job_are_those_of_a_selector(tmp_path: Path, way: str) -> No
     np.testing.assert_array_equal(table["pvalue"], own.pvalues_)
     np.testing.assert_array_equal(table["qvalue"], own.qvalues_)
     assert "share structure with other features" in repr(result)
+    none = daskfs.run({**job(tmp_path), "significance": {"gap": 1e9}, "output": {"path": str(tmp_path / "none")}})
+    assert [text for text in none.warnings if "LaplacianScore: no p-values: all features are one block" in text]
 
 
 def test_qvalues_of_benjamini_and_yekutieli() -> None:
