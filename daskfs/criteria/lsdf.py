@@ -92,7 +92,8 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     present = moments.counts > 0
     counts, m2 = moments.counts[present].astype(np.float64), moments.m2[present]
     total = np.add(*scatters(moments))
-    within = np.divide(counts @ m2, total, out=np.full(total.shape, np.nan), where=total > 0)
+    by_size = (counts[:, None] * m2).sum(axis=0)  # unlike a product of matrices the same for every width of a panel
+    within = np.divide(by_size, total, out=np.full(total.shape, np.nan), where=total > 0)
     tails = statistic_of(statistics, NeedTails(parameters.score_scaling, of_labeled=True), Tails)
     expected, invariants = class_invariants(counts)
     return ratio_pvalues(within, invariants, tails, (expected, counts.size))

@@ -216,12 +216,13 @@ def _share_tail(
     skew = np.clip(np.divide(skew, scale**3, out=np.zeros_like(c), where=scale > 1e-9 * h), -2.0, 2.0)
     skew = np.where(np.abs(skew) < LEAST_SKEWNESS, LEAST_SKEWNESS, skew)
     reach = np.minimum(np.maximum(h - c, 0.0) / np.maximum(scale, 1e-9 * h), 38.0) + 8.5  # the far tail is where H is
-    nodes = np.linspace(-reach, 8.5, 341)
+    nodes = np.linspace(-reach, 8.5, 341, axis=-1)
+    c, scale, skew, reach = (values[:, None] for values in (c, scale, skew, reach))
     # Wilson and Hilferty's quantiles of type III curves
     sizes = h + scale * (2 / skew) * ((1 + skew * nodes / 6 - skew**2 / 36) ** 3 - 1)
     shares = np.divide(c, sizes, out=np.ones_like(sizes), where=sizes > c)
     density = np.exp(-(nodes**2) / 2) * (reach + 8.5) / (340 * np.sqrt(2 * np.pi))
-    return np.clip((betainc(a, b, shares) * density).sum(axis=0), 0.0, 1.0)
+    return np.clip((betainc(a, b, shares) * density).sum(axis=1), 0.0, 1.0)
 
 
 def qvalues(pvalues: np.ndarray, method: FDRMethod = "bh") -> np.ndarray:
