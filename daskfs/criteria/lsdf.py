@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from pydantic import PositiveInt
@@ -15,7 +14,6 @@ from daskfs.criteria.statistics import (
     GraphForms,
     NeedClassMoments,
     NeedGraphForms,
-    NeedMoments,
     NeedTails,
     Statistics,
     statistic_of,
@@ -74,9 +72,8 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
 
-def _test_needs(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedMoments | NeedTails, ...]:
-    scaling = parameters.score_scaling
-    return (_classes(parameters), NeedMoments(scaling), NeedTails(scaling, of_labeled=True))
+def _test_needs(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedTails, ...]:
+    return (_classes(parameters), NeedTails(parameters.score_scaling, of_labeled=True))
 
 
 def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.ndarray, np.ndarray]:
@@ -100,11 +97,7 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
 
 
 def _permuted(
-    context: Context,
-    parameters: LSDFParameters,
-    numbers: np.ndarray,
-    columns: np.ndarray,
-    held: MutableMapping[Any, Any],
+    context: Context, parameters: LSDFParameters, numbers: np.ndarray, columns: np.ndarray, held: object
 ) -> np.ndarray:
     from daskfs.kernels.statistics.permuted import permuted_pvalues
 

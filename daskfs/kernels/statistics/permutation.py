@@ -202,8 +202,7 @@ def _share_tail(
 ) -> np.ndarray:
     """Return P(R H <= c), (width,), for three moments of R H, with R and H independent, as of a normal feature.
 
-    R, of beta distribution, is the share of the scatter that lies within classes, and H the mean size of the class, by
-    scatter, constant for classes of one size.
+    R, beta, is the share of scatter within classes; H the mean size of the class by scatter, constant for equal sizes.
     """
     a, b = (n_rows - n_classes) / 2, (n_classes - 1) / 2
     r, variance = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
