@@ -14,7 +14,7 @@ from daskfs.criteria.statistics import NeedHalves, NeedInvariants
 from daskfs.graph.edges import edge_bytes, loop_weights, stored_edges, weight_summary, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, Products, n_probes, no_products
+from daskfs.kernels.statistics.ratios import LaplacianRatio, Products, n_probes
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
@@ -53,51 +53,36 @@ def _blocks(context: Context, weighting: Weighting) -> Iterator[sp.csr_matrix]:
 
 def ratio_terms(context: Context, need: NeedInvariants) -> RatioTerms | None:
     """Return the terms of a ratio, with all weights of its graph; None if these are more than are held."""
-    n_samples, weighting = context.tiles.shape.n_samples, need.weighting
-    half = sp.csr_matrix((n_samples, n_samples))
-    if weighting is not None:
-        summary = weight_summary(context.store, weighting)
-        if summary["n_edges"] > HELD_EDGES:
-            return None
-        half = sum(_blocks(context, weighting), half)
+    n_samples = context.tiles.shape.n_samples
+    if weight_summary(context.store, need.weighting)["n_edges"] > HELD_EDGES:
+        return None
+    half = sum(_blocks(context, need.weighting), sp.csr_matrix((n_samples, n_samples)))
     return ratio_of(context, need).terms((half + half.T).tocsr())
 
 
-def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio | ClassRatio:
+def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio:
     """Return the ratio of quadratic forms of a need."""
     weighting = need.weighting
-    products = no_products if weighting is None else edge_products(context, weighting)
-    if need.same_class_weight is not None:
-        labels = context.counted_labels()
-        assert labels is not None
-        return ClassRatio(labels.values, len(labels.classes), need.same_class_weight, products)
-    assert weighting is not None
     degrees = context.store.open(layout.DEGREES.format(weighting.key))[...]
     loops = loop_weights(context.store, weighting, None)
-    return LaplacianRatio(degrees, np.broadcast_to(0.0 if loops is None else loops, degrees.shape), products)
+    sums = degrees if loops is None else degrees - loops
+    diagonal = degrees if need.denominator == "degree" else np.ones_like(degrees)
+    return LaplacianRatio(sums, diagonal, edge_products(context, weighting))
 
 
 def find_invariants(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Store the invariants of one weighted graph, of a Laplacian or of the forms of LSDF."""
+    """Store the invariants of one weighted graph."""
     del unit
-    raw = parameters["weighting"]
-    need = NeedInvariants(None if raw is None else Weighting(**raw), parameters["same_class_weight"])
+    need = NeedInvariants(Weighting(**parameters["weighting"]), parameters["denominator"])
     context.store.write_json(layout.INVARIANTS.format(need.key), ratio_of(context, need).invariants().to_json())
 
 
-def invariants_cost(n_samples: int, weighting: Weighting | None, n_classes: int, process: Cost) -> Cost:
+def invariants_cost(n_samples: int, weighting: Weighting, process: Cost) -> Cost:
     """Return the memory of the unit."""
-    vectors = (
-        Array(
-            "panels that are multiplied, put together and again", (5, n_samples, n_probes(n_samples) + n_classes + 3)
-        ),
-        Array("vectors of rows", (24, n_samples)),
-    )
-    if weighting is None:
-        return (*process, *vectors)
     return (
         *process,
-        *vectors,
+        Array("panels that are multiplied, put together and again", (5, n_samples, n_probes(n_samples) + 3)),
+        Array("vectors of rows", (24, n_samples)),
         *stored_edges(n_samples, weighting.n_neighbors),
         Array(
             "a block of weights as a matrix, sorted, and of powers",
@@ -123,7 +108,7 @@ def tests_cost(shape: Shape, columns: int, methods: Sequence[Method]) -> Cost:
     tests, n_samples = tests_of(methods), shape.n_samples
     if not tests:
         return ()
-    longest = max(need.weighting.n_neighbors if need.weighting else 0 for need in tests)
+    longest = max(need.weighting.n_neighbors for need in tests)
     copies = (Array("columns of one half of the features", (n_samples, columns)),) if are_crossed(methods) else ()
     return (
         Array("columns that are permuted, as stored and scaled", (3, n_samples, PANEL_WIDTH)),
@@ -134,33 +119,20 @@ def tests_cost(shape: Shape, columns: int, methods: Sequence[Method]) -> Cost:
 
 
 def stream_bytes(n_samples: int, need: NeedInvariants) -> int:
-    """Return the bytes of the edges of a graph, with degrees and labels."""
-    weighting, labels = need.weighting, 2 * WORD * n_samples * (need.same_class_weight is not None)
-    if weighting is None:
-        return labels
-    return edge_bytes(n_samples, weighting.n_neighbors) + WORD * n_samples + labels
+    """Return the bytes of the edges of a graph, with degrees."""
+    return edge_bytes(n_samples, need.weighting.n_neighbors) + WORD * n_samples
 
 
-def plan_invariants(
-    needs: Sequence[NeedInvariants], n_samples: int, n_classes: int | None, process: Cost
-) -> list[Stage]:
+def plan_invariants(needs: Sequence[NeedInvariants], n_samples: int, process: Cost) -> list[Stage]:
     """Return a stage for each need."""
     return [
         Stage.of(
             INVARIANTS_STAGE,
             f"invariants-{need.key}",
             1,
-            {
-                "weighting": None if need.weighting is None else dataclasses.asdict(need.weighting),
-                "same_class_weight": need.same_class_weight,
-            },
-            INVARIANTS_STAGE.cost(
-                n_samples,
-                need.weighting,
-                0 if need.same_class_weight is None else n_classes or 0,
-                process,
-            ),
-            bytes_read=(2 if need.same_class_weight is None else 3) * stream_bytes(n_samples, need),
+            {"weighting": dataclasses.asdict(need.weighting), "denominator": need.denominator},
+            INVARIANTS_STAGE.cost(n_samples, need.weighting, process),
+            bytes_read=2 * stream_bytes(n_samples, need),
         )
         for need in needs
     ]

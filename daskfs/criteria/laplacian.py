@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from daskfs.criteria.ratio_test import RatioTest, tested_half
+from daskfs.criteria.ratio_test import RatioTest
 from daskfs.criteria.registry import Criterion, Parameters, TestedParameters
 from daskfs.criteria.scaling_field import GraphScalingChoice
-from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedInvariants, Statistics, statistic_of
+from daskfs.criteria.statistics import (
+    Denominator,
+    GraphForms,
+    NeedGraphForms,
+    NeedInvariants,
+    NeedMoments,
+    Statistics,
+)
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors.metrics import checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
+from daskfs.kernels.statistics.moments import Moments
 
 FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -67,23 +76,6 @@ class NeighborParameters(MetricFields, Parameters):
         return {self.spec.name: (self.spec, self.n_neighbors)} if self.graph == "neighbors" else {}
 
 
-class TestedNeighbors(TestedParameters, NeighborParameters):
-    """Parameters of criteria on neighbor lists over X that can test every feature."""
-
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
-        """Return the lists over X, and those over each half of it that a test needs."""
-        specs = [self.spec.of_half(half) for half in self.halves if half is not None]
-        return {**super().lists(n_samples), **{spec.name: (spec, self.n_neighbors) for spec in specs}}
-
-    @property
-    def halves(self) -> tuple[int, int] | tuple[None]:
-        """Halves of the features whose graphs the features of the other half are tested on; None for the graph itself.
-
-        The test needs a graph that the tested feature has not made.
-        """
-        return (0, 1) if self.significance and self.graph == "neighbors" and not self.foreign_graph else (None,)
-
-
 class GraphParameters(GraphChoice, NeighborParameters):
     """Parameters of every criterion on the weighted graph over X."""
 
@@ -107,20 +99,49 @@ class GraphParameters(GraphChoice, NeighborParameters):
         return Weighting(spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
 
 
-class LaplacianParameters(TestedNeighbors, GraphParameters):
+class LaplacianParameters(TestedParameters, GraphParameters):
     """Parameters of LaplacianScore."""
 
+    denominator: Denominator = Field(
+        "degree",
+        description=(
+            "Scale of the scores. degree: the variance in which rows count by their degrees, as in the paper. "
+            "variance: the sum of squares about the mean, in which they count alike (Geary's C up to a factor)."
+        ),
+    )
 
-def _statistics(parameters: GraphParameters, half: int | None = None) -> tuple[NeedGraphForms]:
-    return (NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half)),)
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the lists over X, and those over each half of it that a test needs."""
+        specs = [self.spec.of_half(half) for half in self.halves if half is not None]
+        return {**super().lists(n_samples), **{spec.name: (spec, self.n_neighbors) for spec in specs}}
+
+    @property
+    def halves(self) -> tuple[int, int] | tuple[None]:
+        """Halves of the features whose graphs the features of the other half are tested on; None for the graph itself.
+
+        The test needs a graph that the tested feature has not made.
+        """
+        return (0, 1) if self.significance and self.graph == "neighbors" and not self.foreign_graph else (None,)
 
 
-def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Mapping[str, np.ndarray]:
-    """Return f'Lf over f~'D f~, in [0, 2], and both terms, each (width,), float64.
+def _statistics(parameters: LaplacianParameters, half: int | None = None) -> tuple[NeedGraphForms | NeedMoments, ...]:
+    forms = NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), half)
+    return (forms,) if parameters.denominator == "degree" else (forms, NeedMoments(parameters.score_scaling))
 
-    The score is NaN for a feature that is constant on the rows that have an edge.
+
+def laplacian_fields(
+    statistics: Statistics, parameters: LaplacianParameters, half: int | None = None
+) -> Mapping[str, np.ndarray]:
+    """Return f'Lf over f~'D f~, and both terms, each (width,), float64; `half` is that of the features of the graph.
+
+    The score is in [0, 2] with the degrees as D. It is NaN for a feature that is constant on the rows that have an
+    edge.
     """
-    forms = statistic_of(statistics, _statistics(parameters)[0], GraphForms)
+    forms, *moments = (statistics[need] for need in _statistics(parameters, half))
+    assert isinstance(forms, GraphForms)
+    for of_rows in moments:  # with D = I
+        assert isinstance(of_rows, Moments)
+        forms = replace(forms, denominator=of_rows.m2)
     return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
 
 
@@ -132,13 +153,11 @@ def quotient(forms: GraphForms) -> np.ndarray:
 
 
 TEST = RatioTest(
-    lambda parameters, half: NeedInvariants(parameters.weighting_of(half)),
+    lambda parameters, half: NeedInvariants(parameters.weighting_of(half), parameters.denominator),
     _statistics,
-    lambda statistics, parameters, half: quotient(
-        statistic_of(statistics, _statistics(parameters, half)[0], GraphForms)
-    ),
-    small_is_good=True,
+    lambda statistics, parameters, half: laplacian_fields(statistics, parameters, half)["score"],
 )
+MEANINGS = ("share structure with other features", "follow the graph that is given")
 CRITERIA = (
     Criterion(
         name="LaplacianScore",
@@ -153,6 +172,6 @@ CRITERIA = (
         score=laplacian_fields,
         reason="constant on the rows that have an edge",
         uses_graph=True,
-        significance=TEST.significance,
+        significance=replace(TEST.significance, meaning=lambda parameters: MEANINGS[parameters.halves == (None,)]),
     ),
 )

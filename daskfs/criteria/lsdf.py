@@ -8,58 +8,53 @@ import numpy as np
 from pydantic import PositiveInt
 
 from daskfs.criteria.filters import scatter_ratio, scatters
-from daskfs.criteria.laplacian import TestedNeighbors
-from daskfs.criteria.ratio_test import RatioTest, tested_half
-from daskfs.criteria.registry import Criterion, PositiveNumber
+from daskfs.criteria.laplacian import NeighborParameters
+from daskfs.criteria.registry import Criterion, PositiveNumber, Significance, TestedParameters
 from daskfs.criteria.statistics import (
     GraphForms,
     NeedClassMoments,
     NeedGraphForms,
-    NeedInvariants,
+    NeedTails,
     Statistics,
     statistic_of,
 )
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.statistics.moments import ClassMoments
+from daskfs.kernels.statistics.permutation import Tails, ratio_pvalues
+from daskfs.kernels.statistics.ratios import class_invariants, class_terms
+from daskfs.store.context import Context
 
 
-class LSDFParameters(TestedNeighbors):
+class LSDFParameters(TestedParameters, NeighborParameters):
     """Parameters of LSDF. `graph` is "none" if no row is unlabeled, so that no edge counts."""
 
     n_neighbors: PositiveInt = 10
     same_class_weight: PositiveNumber = 100.0
 
-    def weighting_of(self, half: int | None) -> Weighting:
-        """Return edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms.
-
-        `half` is that of the features by which rows are compared, None for all.
-        """
-        if self.graph == "given":
-            return Weighting("given", 0, "binary", labeled_factor=0.0)
-        spec = self.spec if half is None else self.spec.of_half(half)
-        return Weighting(spec.name, self.n_neighbors, "binary", labeled_factor=0.0)
+    @property
+    def weighting(self) -> Weighting:
+        """Edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms."""
+        name, n_neighbors = ("given", 0) if self.graph == "given" else (self.spec.name, self.n_neighbors)
+        return Weighting(name, n_neighbors, "binary", labeled_factor=0.0)
 
 
 def _classes(parameters: LSDFParameters) -> NeedClassMoments:
     return NeedClassMoments(parameters.score_scaling)
 
 
-def _edges(parameters: LSDFParameters, half: int | None) -> NeedGraphForms:
-    return NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), tested_half(half))
+def _edges(parameters: LSDFParameters) -> NeedGraphForms:
+    return NeedGraphForms(parameters.score_scaling, parameters.weighting)
 
 
-def _statistics(parameters: LSDFParameters, half: int | None = None) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
+def _statistics(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
     classes = _classes(parameters)
-    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters, half))
+    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters))
 
 
-def lsdf_fields(
-    statistics: Statistics, parameters: LSDFParameters, half: int | None = None
-) -> Mapping[str, np.ndarray]:
+def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[str, np.ndarray]:
     """Return f'L_b f over f'L_w f, and both, each (width,), float64, without a sum over pairs of labeled rows.
 
-    NaN where both are 0, as for a constant feature; +inf where only the second is. Edges are those of X, or of one half
-    of its features.
+    NaN where both are 0, as for a constant feature; +inf where only the second is.
 
     Notes
     -----
@@ -73,24 +68,46 @@ def lsdf_fields(
     between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
     within = parameters.same_class_weight * (counts * m2).sum(axis=0)
     if parameters.graph != "none":
-        within = within + statistic_of(statistics, _edges(parameters, half), GraphForms).numerator
+        within = within + statistic_of(statistics, _edges(parameters), GraphForms).numerator
     return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
 
-def _n_contrasts(statistics: Statistics, parameters: LSDFParameters) -> int:
-    counts = statistic_of(statistics, _classes(parameters), ClassMoments).counts
-    return max(int(np.count_nonzero(counts)) - 1, 1)
+def _test_needs(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedTails, ...]:
+    return (_classes(parameters), NeedTails(parameters.score_scaling, of_labeled=True))
 
 
-TEST = RatioTest(
-    lambda parameters, half: NeedInvariants(
-        None if parameters.graph == "none" else parameters.weighting_of(half), parameters.same_class_weight
-    ),
-    _statistics,
-    lambda statistics, parameters, half: lsdf_fields(statistics, parameters, half)["score"],
-    small_is_good=False,
-    n_contrasts=_n_contrasts,
-)
+def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.ndarray, np.ndarray]:
+    """Return p-values by permutation of the labels among the labeled rows, (width,), and a mask of those in doubt.
+
+    Notes
+    -----
+    Let W be the sum over classes of size times scatter. The pairs of labeled rows add up to a constant S under these
+    permutations, the edges to a constant K: the score (S - W) / (g W + K) falls with W for every weight g and graph. So
+    the test is that of W.
+    """
+    moments = statistic_of(statistics, _classes(parameters), ClassMoments)
+    present = moments.counts > 0
+    counts, m2 = moments.counts[present].astype(np.float64), moments.m2[present]
+    total = np.add(*scatters(moments))
+    by_size = (counts[:, None] * m2).sum(axis=0)  # unlike a product of matrices the same for every width of a panel
+    within = np.divide(by_size, total, out=np.full(total.shape, np.nan), where=total > 0)
+    tails = statistic_of(statistics, NeedTails(parameters.score_scaling, of_labeled=True), Tails)
+    expected, invariants = class_invariants(counts)
+    return ratio_pvalues(within, invariants, tails, (expected, counts.size))
+
+
+def _permuted(
+    context: Context, parameters: LSDFParameters, numbers: np.ndarray, columns: np.ndarray, held: object
+) -> np.ndarray:
+    from daskfs.kernels.statistics.permuted import permuted_pvalues
+
+    del parameters, numbers, held
+    labels = context.counted_labels()
+    assert labels is not None
+    terms = class_terms(labels.values, len(labels.classes))
+    return permuted_pvalues(columns, terms, np.flatnonzero(labels.is_labeled))
+
+
 CRITERIA = (
     Criterion(
         name="LSDF",
@@ -107,6 +124,6 @@ CRITERIA = (
         needs_labels=True,
         tasks=("classification",),
         uses_graph=True,
-        significance=TEST.significance,
+        significance=Significance(_test_needs, _pvalues, _permuted),
     ),
 )

@@ -1,4 +1,4 @@
-"""Test of features whose score is a ratio of quadratic forms of graphs, by permutation of their values over the rows.
+"""Test of features of small ratios of quadratic forms of graphs, by permutation of their values over the rows.
 
 Notes
 -----
@@ -26,14 +26,14 @@ from daskfs.criteria.statistics import (
     Statistics,
     statistic_of,
 )
-from daskfs.kernels.statistics.permutation import MOST_RATIO, RatioInvariants, Tails, ratio_pvalues
+from daskfs.kernels.statistics.permutation import RatioInvariants, Tails, ratio_pvalues
 from daskfs.store import layout
 from daskfs.store.context import Context
 
 
 @dataclass(frozen=True)
 class RatioTest:
-    """Permutation test of a ratio f'Af / f'Bf.
+    """Permutation test of a ratio f'Af / f'Bf, small for good.
 
     Attributes
     ----------
@@ -43,21 +43,14 @@ class RatioTest:
     ratio_needs, ratio
         Functions of the parameters and such a half: the needs of the ratio, and from the statistics the ratio of
         each column, (width,), float64.
-    small_is_good
-        Whether the lower tail counts.
     of_labeled
         Whether values are exchanged between labeled rows only.
-    n_contrasts
-        Function of statistics and parameters: number of contrasts, as in
-        :func:`daskfs.kernels.statistics.permutation.ratio_pvalues`; None if there are none.
     """
 
     invariants: Callable[[Any, int | None], NeedInvariants]
     ratio_needs: Callable[[Any, int | None], tuple[Need, ...]]
     ratio: Callable[[Statistics, Any, int | None], np.ndarray]
-    small_is_good: bool
     of_labeled: bool = False
-    n_contrasts: Callable[[Statistics, Any], int] | None = None
 
     @property
     def significance(self) -> Significance:
@@ -80,17 +73,10 @@ class RatioTest:
         found, in_doubt = np.full(tails.moments[2].shape, np.nan), np.zeros(tails.moments[2].shape, bool)
         for half in _halves(parameters):
             invariants = statistic_of(statistics, self.invariants(parameters, half), RatioInvariants)
-            ratio = np.nan_to_num(self.ratio(statistics, parameters, half), nan=np.nan, posinf=MOST_RATIO)
-            own, own_doubt = ratio_pvalues(
-                ratio,
-                invariants,
-                tails,
-                small_is_good=self.small_is_good,
-                n_contrasts=None if self.n_contrasts is None else self.n_contrasts(statistics, parameters),
-            )
+            own, own_doubt = ratio_pvalues(self.ratio(statistics, parameters, half), invariants, tails)
             if half is None:
                 return own, own_doubt
-            tested = statistic_of(statistics, NeedHalves(), np.ndarray) != half
+            tested = statistic_of(statistics, NeedHalves(), np.ndarray) == half
             found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
         return found, in_doubt
 
@@ -127,21 +113,15 @@ class RatioTest:
             tested = np.arange(numbers.size)
             if half is not None:
                 if layout.HALVES not in held:
-                    held[layout.HALVES] = context.store.open(layout.HALVES)[...]
-                tested = np.flatnonzero(held[layout.HALVES][numbers] != half)
+                    held[layout.HALVES] = context.store.open(layout.HALVES)[2]
+                tested = np.flatnonzero(held[layout.HALVES][numbers] == half)
             need = self.invariants(parameters, half)
             if tested.size and need not in held:
                 held[need] = ratio_terms(context, need)
             if tested.size and held[need] is not None:
-                own = columns[:, tested]
-                found[tested] = permuted_pvalues(own, held[need], rows, small_is_good=self.small_is_good)
+                found[tested] = permuted_pvalues(columns[:, tested], held[need], rows)
         return found
 
 
 def _halves(parameters: Any) -> tuple[int | None, ...]:
     return getattr(parameters, "halves", (None,))
-
-
-def tested_half(half: int | None) -> int | None:
-    """Return the half of the features that are tested on the graph of `half`; None if all are."""
-    return None if half is None else 1 - half

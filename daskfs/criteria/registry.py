@@ -19,6 +19,7 @@ from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.aggregate import shared_ranks
 from daskfs.kernels.labels import LabelCounts, Task
 from daskfs.kernels.order import Direction, rank_order
+from daskfs.kernels.statistics.permutation import FDRMethod, qvalues
 
 if TYPE_CHECKING:
     from daskfs.store.context import Context
@@ -86,6 +87,7 @@ class TestedParameters(Parameters):
     """Parameters of methods that can test every feature."""
 
     significance: bool = False
+    fdr_method: FDRMethod = "bh"
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,14 @@ class Significance:
     permuted
         Function of a context, parameters, the numbers and values of features in doubt, and what the unit holds, as
         :meth:`daskfs.criteria.ratio_test.RatioTest.permuted`; returns their p-values. None if none are in doubt.
+    meaning
+        Function of the parameters: what features that pass do, for a reader.
     """
 
     needs: Callable[[Any], tuple[Need, ...]]
     pvalues: Callable[[Statistics, Any], Any]
     permuted: Callable[[Context, Any, np.ndarray, np.ndarray, MutableMapping[Any, Any]], np.ndarray] | None = None
+    meaning: Callable[[Any], str] = lambda _: "follow the labels"
 
 
 @dataclass(frozen=True)
@@ -228,6 +233,11 @@ class Method:
     def pvalues(self, table: np.ndarray) -> np.ndarray | None:
         """Return the p-values of a table, shape (n_features,), float64, NaN for none; None if nothing is tested."""
         return table[self.fields.index(PVALUE)] if PVALUE in self.fields else None
+
+    def qvalues(self, pvalues: np.ndarray) -> np.ndarray:
+        """Return the q-values of p-values, both of shape (n_features,), float64, by the method's `fdr_method`."""
+        assert isinstance(self.parameters, TestedParameters)
+        return qvalues(pvalues, self.parameters.fdr_method)
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ def _add_stored(store: Store, needs: Sequence[NeedInvariants | NeedHalves], pane
         if isinstance(need, NeedInvariants):
             invariants = RatioInvariants.from_json(store.need_json(layout.INVARIANTS.format(need.key)))
         else:
-            halves = store.open(layout.HALVES)[...]
+            halves = store.open(layout.HALVES)[2]
         for panel in panels:
             for group in panel.groups:
                 group.statistics[need] = (
@@ -190,14 +190,14 @@ def _add_graph_forms(
 ) -> None:
     """Add the graph forms, streaming each graph once for all its weightings, over all panels.
 
-    Forms of one half of the features read copies of their columns, and are NaN for the others.
+    Forms for the features that a half tests read copies of their columns, and are NaN for the others.
     """
     for half in dict.fromkeys(need.half for need in needs):
         own = [need for need in needs if need.half == half]
         if half is None:
             _add_forms(context, own, panels, scaled, passes)
             continue
-        halves = context.store.open(layout.HALVES)[...]
+        halves = context.store.open(layout.HALVES)[2]
         for need in own:
             for panel in panels:
                 panel.groups[0].statistics[need] = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))

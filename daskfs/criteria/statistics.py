@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from daskfs.kernels.statistics.moments import (
 from daskfs.kernels.statistics.mutual_information import cut_point
 from daskfs.kernels.statistics.permutation import RatioInvariants, Tails, column_tails
 from daskfs.store.value_checks import MAX_MAGNITUDE
+
+Denominator = Literal["degree", "variance"]
+"""Diagonal of D in f~'D f~: the degrees of a graph, or ones."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class NeedDistributions(_OfColumns):
 
 @dataclass(frozen=True)
 class NeedGraphForms(_OfColumns):
-    """Quadratic forms of one weighted graph; of the features of one half only if `half` is not None, else NaN."""
+    """Quadratic forms of one weighted graph; only of the features that `half` tests unless it is None, else NaN."""
 
     weighting: Weighting
     half: int | None = None
@@ -143,26 +146,21 @@ class NeedTails(_OfColumns):
 
 @dataclass(frozen=True)
 class NeedInvariants:
-    """Invariants of the matrices of a ratio of quadratic forms; see :mod:`daskfs.criteria.invariants`.
+    """Invariants of the Laplacian of a graph and of D; see :mod:`daskfs.criteria.invariants`."""
 
-    `same_class_weight` is that of the forms of :class:`LSDF`, whose `weighting` is None without edges; None for the
-    forms of a Laplacian.
-    """
-
-    weighting: Weighting | None
-    same_class_weight: float | None = None
+    weighting: Weighting
+    denominator: Denominator = "degree"
     scaling: None = None
 
     @property
     def key(self) -> str:
         """Short text that is safe as a store key."""
-        of_edges = "classes" if self.weighting is None else self.weighting.key
-        return of_edges if self.same_class_weight is None else f"{of_edges}-{self.same_class_weight!r}"
+        return f"{self.weighting.key}-{self.denominator}"
 
 
 @dataclass(frozen=True)
 class NeedHalves:
-    """Half of the features that each of the panel's columns belongs to, 0 or 1, shape (width,), uint8."""
+    """Half of the features that tests each of the panel's columns, 0 or 1, 2 for none, shape (width,), uint8."""
 
     scaling: None = None
 

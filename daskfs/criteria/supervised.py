@@ -101,7 +101,6 @@ TEST = RatioTest(
     ),
     lambda parameters, _: _statistics(parameters),
     lambda statistics, parameters, _: quotient(statistic_of(statistics, _statistics(parameters)[0], GraphForms)),
-    small_is_good=True,
     of_labeled=True,
 )
 CRITERIA = (

@@ -32,12 +32,13 @@ from daskfs.estimators.opening import (
     variable_of,
 )
 from daskfs.graph.dominance import dominance_warnings
+from daskfs.graph.halves import FeatureBlocks
 from daskfs.graph.precomputed import Graph
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.statistics.permutation import qvalues
+from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.report.trust import repeated_names_warnings
 from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels, refuse_fractions
@@ -154,6 +155,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, use_rep: Any = None) -> Self:
         """Fit to X, or, for the neighbors, to a representation of its rows, shape (n_samples, n_columns)."""
         from daskfs.plan.inline import score_features  # the modules of all stages, at the first fit
+        from daskfs.ranking.tables import why_untested
 
         check_n_features_to_select(self.n_features_to_select)
         self._made(self._parameters(None))
@@ -180,13 +182,16 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             for text in repeated_names_warnings(getattr(self, "feature_names_in_", ())):
                 warnings.warn(f"{text}.", DaskfsWarning, stacklevel=3)
             method, given = self._method_and_graph(context, labels, use_rep)
-            table = score_features(context, [method], labels, given, pool)[method.label]
+            table = score_features(context, [method], labels, given, pool, blocks=self._blocks())[method.label]
             method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
             self._keep_other_results(context, method)
             if after := getattr(self, "_after", None):  # set by selectors that wrap this one
                 after(context, method, pool)
             self._keep(method, table, context.tiles.constant_notes().astype(object))
+            if hasattr(self, "pvalues_"):
+                untested = (self.reasons_ == "") & np.isnan(self.pvalues_)
+                self.reasons_[untested] = f"no p-value: {why_untested(context.store, method)}"
         return self
 
     def _method_and_graph(
@@ -245,6 +250,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         del n_samples
         return self._made(self._parameters(labels)), None
 
+    def _blocks(self) -> FeatureBlocks:
+        """Return the features that are in no graph that tests one of them."""
+        return FeatureBlocks()
+
     def _made(self, parameters: Mapping[str, Any], label: str | None = None) -> Method:
         try:
             return make_method(self._criterion, parameters, label, strict=True)
@@ -265,7 +274,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         for name in ("pvalues_", "qvalues_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         if (pvalues := method.pvalues(table)) is not None:
-            self.pvalues_, self.qvalues_ = pvalues.copy(), qvalues(pvalues)
+            self.pvalues_, self.qvalues_ = pvalues.copy(), method.qvalues(pvalues)
 
     def _name_features(self, names: Iterable[Any] | None) -> None:
         """Keep the names of the features if all are text, as scikit-learn does, instead of those of an earlier fit."""
@@ -372,6 +381,7 @@ class TestingSelector(ScoreSelector):
     """Base class of selectors that can test every feature."""
 
     significance: bool = False
+    fdr_method: FDRMethod = "bh"
 
 
 def check_n_features_to_select(wanted: Any) -> None:

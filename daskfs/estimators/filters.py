@@ -51,8 +51,9 @@ class FisherScore(TestingSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
-    significance
-        Whether to test every feature: `pvalues_` of the variance ratio F, and `qvalues_`.
+    significance, fdr_method
+        Whether to test every feature: `pvalues_` of the variance ratio F, and `qvalues_`, as in
+        :class:`LaplacianScore`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -88,9 +89,9 @@ class PearsonScore(TestingSelector):
         Number of features, or a share of them in (0, 1]; None selects half.
     task
         "auto": a float y is a target, any other y holds classes. Or "regression" or "classification".
-    significance
+    significance, fdr_method
         Whether to test every feature: `pvalues_` of Student's t, by Bonferroni for the largest of several classes, and
-        `qvalues_`.
+        `qvalues_`, as in :class:`LaplacianScore`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -129,9 +130,9 @@ class KolmogorovSmirnovScore(TestingSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
-    significance
+    significance, fdr_method
         Whether to test every feature: `pvalues_` of the two-sample distance, by Bonferroni for the largest of several
-        pairs, and `qvalues_`.
+        pairs, and `qvalues_`, as in :class:`LaplacianScore`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
@@ -174,8 +175,8 @@ class InformationGainScore(TestingSelector):
         Number of bins of equal frequency, from 2 to 1000; fewer are used if values are equal, which share a bin. With n
         labeled rows, a value v is in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, so a column of two values, such
         as presence of a word, has two bins whatever its frequencies.
-    significance
-        Whether to test every feature: `pvalues_` of the G test, and `qvalues_`.
+    significance, fdr_method
+        Whether to test every feature: `pvalues_` of the G test, and `qvalues_`, as in :class:`LaplacianScore`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.

@@ -11,8 +11,10 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from daskfs.criteria.registry import Method
+from daskfs.criteria.statistics import Denominator
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, selector
+from daskfs.graph.halves import FeatureBlocks
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import WidthRule, check_neighbors
@@ -20,6 +22,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.neighbors.metrics import Metric, checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling, checked_scaling
+from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.sources.values import unmasked
 
 
@@ -97,9 +100,9 @@ class GraphSelector(NeighborSelector):
 class LaplacianScore(GraphSelector):
     """Laplacian Score: variation of a feature along the edges of the neighbor graph over its variance; small is good.
 
-    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum of squared differences over
-    edges, so that offsets cause no cancellation. NaN (excluded) for a feature that is constant on the rows with an
-    edge. Labels are ignored.
+    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2] where D holds the degrees. The numerator is a sum of
+    squared differences over edges, so that offsets cause no cancellation. NaN (excluded) for a feature that is constant
+    on the rows with an edge. Labels are ignored.
 
     Parameters
     ----------
@@ -118,6 +121,9 @@ class LaplacianScore(GraphSelector):
     self_loops
         Whether every row has an edge of weight 1 to itself, as in scikit-feature and Cai's MATLAB code. This changes D
         but not the numerator.
+    denominator
+        "degree": D holds the degrees of the rows, as in the paper. "variance": D is the identity, and f~ = f - mean.
+        This is Geary's C times the sum of all degrees over n_samples - 1.
     graph
         Precomputed graph of the same rows; None to search the neighbors. A :class:`KNNGraph` with at least
         `n_neighbors` (its metric and scaling replace the parameters), or a symmetric weight matrix, shape
@@ -131,8 +137,17 @@ class LaplacianScore(GraphSelector):
         Whether to test every feature: `pvalues_` say how likely its values score as well if they are permuted over the
         rows, and `qvalues_` follow from them. A feature is tested on a graph that it has not made: the features are
         split in two halves at random, equal ones together, and those of one half are tested on the graph of the other.
-        With `graph`, or `use_rep` in `fit`, they are tested on that graph, which must not come from X. Scores and ranks
-        do not change.
+        So a small p-value says that a feature shares structure with other features. With `graph`, or `use_rep` in
+        `fit`, they are tested on that graph, which must not come from X. Scores and ranks do not change.
+    significance_blocks
+        Block of each feature, shape (n_features,), of any values: no feature is tested on a graph that others of its
+        block have made. If all are in one block, `pvalues_` are NaN, and `reasons_` say so. None for no blocks.
+    significance_gap
+        Distance along the axis of the features within which none is in a graph that tests another one: in units of the
+        names of columns where these are ascending or descending numbers, else in columns. None for no distance.
+    fdr_method
+        Of `qvalues_`. "bh": Benjamini and Hochberg (1995). "by": Benjamini and Yekutieli (2001), for tests that depend
+        on each other in any way; its values are larger.
     graph_scaling, score_scaling
         Scaling of X on the fly, for the graph and for the scored values: None, "zscore" (columns), "unit" (rows),
         "log1p", "total" (every row sum becomes the median of the row sums), "total=10000", or a chain of these in the
@@ -156,7 +171,22 @@ class LaplacianScore(GraphSelector):
 
     _criterion = "LaplacianScore"
 
+    denominator: Denominator = "degree"
     significance: bool = False
+    significance_blocks: Any = None
+    significance_gap: float | None = None
+    fdr_method: FDRMethod = "bh"
+
+    def _blocks(self) -> FeatureBlocks:
+        blocks, gap = self.significance_blocks, self.significance_gap
+        if gap is not None and not gap > 0:
+            msg = f"significance_gap is {gap!r}: give a distance above 0, or None for none."
+            raise InputError(msg)
+        if blocks is not None and np.shape(blocks) != (self.n_features_in_,):
+            msg = f"significance_blocks has shape {np.shape(blocks)}, and X has {self.n_features_in_} features."
+            raise InputError(msg)
+        named = {} if blocks is None else {str(number): str(block) for number, block in enumerate(blocks)}
+        return FeatureBlocks.of(self._names(), named, gap)
 
 
 def given_graph(graph: Any, metric: Metric, scaling: Scaling | None) -> Graph | None:

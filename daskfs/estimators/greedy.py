@@ -18,6 +18,7 @@ from daskfs.job.checks import check_block
 from daskfs.job.redundancy import RedundancyBlock
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import checked_scaling
+from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.plan.inline import filter_features
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.store.context import Context
@@ -78,6 +79,7 @@ class RRPC(PearsonScore):
     absolute: bool = True
     n_candidates: int | None = 2000
     significance: bool = field(default=False, init=False)
+    fdr_method: FDRMethod = field(default="bh", init=False)
 
 
 @selector

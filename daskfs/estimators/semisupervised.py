@@ -18,6 +18,7 @@ from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import check_neighbors
 from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.store.context import Context
 
 
@@ -229,8 +230,11 @@ class LSDF(NeighborSelector):
     graph
         Precomputed graph, as :class:`LaplacianScore`; weights of a matrix are used unchanged. None to search the
         neighbors.
-    significance, graph_scaling, score_scaling, n_jobs
-        As :class:`LaplacianScore`, for the tests, the neighbors and the scored values.
+    significance, fdr_method
+        Whether to test every feature: `pvalues_` by permutation of the labels among the labeled rows, whatever the
+        graph and the weights, and `qvalues_`, as in :class:`LaplacianScore`.
+    graph_scaling, score_scaling, n_jobs
+        As :class:`LaplacianScore`, for the neighbors and the scored values.
 
     Attributes
     ----------
@@ -267,6 +271,7 @@ class LSDF(NeighborSelector):
     n_neighbors: int = 10
     same_class_weight: float = 100.0
     significance: bool = False
+    fdr_method: FDRMethod = "bh"
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         if labels is not None and labels.is_labeled.all():

@@ -36,9 +36,9 @@ class SupervisedLaplacianScore(TestingSelector):
     standardize_y
         Whether to divide the target by its population standard deviation over the labeled rows. Otherwise t is in
         squared units of the target.
-    significance
+    significance, fdr_method
         Whether to test every feature: `pvalues_` by permutation of the values over the labeled rows, or of F with
-        classes, and `qvalues_`.
+        classes, and `qvalues_`, as in :class:`LaplacianScore`.
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.

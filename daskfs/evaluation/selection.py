@@ -30,7 +30,7 @@ from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
 from daskfs.plan.chain import Chain
-from daskfs.plan.inline import data_of, filter_features, memory_context, run_all, score_features
+from daskfs.plan.inline import EnclosingRun, data_of, filter_features, memory_context, run_all, score_features
 from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size, within_batch
 from daskfs.ranking.tables import method_scores
@@ -207,10 +207,8 @@ def _score(
     given: WeightMatrix | None,
 ) -> np.ndarray:
     """Score the rows of a context, store the table in it, and return the table."""
-    limit = parameters["memory_limit"]
-    # the search over all rows has been warned of
-    table = score_features(own, [method], labels, given, known=known, memory_limit=limit, quiet=True)
-    return table[method.label]
+    run = EnclosingRun(known, parameters["memory_limit"])  # its search over all rows has been warned of
+    return score_features(own, [method], labels, given, run=run)[method.label]
 
 
 def _combined_table(

@@ -13,7 +13,6 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import JobError, first_few, nearest
 from daskfs.kernels.order import ranks
-from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import selectable, selected_features
 from daskfs.ranking.tables import method_scores
 from daskfs.runs.manifest import open_finished
@@ -87,7 +86,7 @@ def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[st
     is_selected[selected] = True
     values = [rank, table[0], is_selected]
     if (pvalues := method.pvalues(table)) is not None:
-        values += [pvalues, qvalues(pvalues)]
+        values += [pvalues, method.qvalues(pvalues)]
     return dict(zip((f"{prefix}{method.label}" for prefix in PREFIXES), values, strict=False))
 
 

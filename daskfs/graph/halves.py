@@ -6,54 +6,115 @@ a feature that shares structure with these does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from daskfs.errors import InputError
 from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.scaling import half_of
-from daskfs.stages.cost import PROCESS, WORD, Array, Cost
+from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
 
+STRETCH = 4
+"""Length of the shortest stretches of an axis that are tested together, in gaps."""
+
+
+@dataclass(frozen=True)
+class FeatureBlocks:
+    """Features that are in no graph that tests one of them.
+
+    `blocks` has the name of the block of a feature, by its number as text; one without is a block of its own. Of two
+    features nearer than `gap` on an axis, by their `places`, neither is in a graph that tests the other.
+    """
+
+    blocks: Mapping[str, str] = field(default_factory=dict)
+    gap: float | None = None
+    places: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, names: Sequence[str], blocks: Mapping[str, str], gap: float | None) -> FeatureBlocks:
+        """Return blocks of features of these names, which are their places if they are numbers."""
+        places = None if gap is None else feature_axis(names, is_asked=True)
+        return cls(blocks, gap, () if places is None else tuple(places.tolist()))
+
+
+NO_BLOCKS = FeatureBlocks()
+"""Every feature is a block of its own."""
+
 
 def split_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Split the features at random; equal ones stay together, and constant ones are in either half."""
+    """Store which features make either graph, and which graph tests each."""
     del unit
-    halves = random_halves(context.tiles.first_equal(), int(parameters["random_state"]))
-    if halves.min() == halves.max():
-        msg = (
-            "p-values are of features on a graph that others make, and X has no two different ones: leave significance "
-            "out, or give a graph of other data (graph.use_rep, graph.precomputed)."
-        )
-        raise InputError(msg)
-    context.store.put_array(layout.HALVES, halves)
-    return {"n_features": [int(np.count_nonzero(halves == half)) for half in (0, 1)]}
+    blocks = FeatureBlocks(parameters["blocks"], parameters["gap"], tuple(parameters["places"]))
+    graphs = split_graphs(context.tiles.first_equal(), blocks, int(parameters["random_state"]))
+    context.store.put_array(layout.HALVES, graphs)
+    return {"n_features": [int(np.count_nonzero(graph)) for graph in graphs[:2]]}
 
 
-def random_halves(first_equal: np.ndarray, random_state: int) -> np.ndarray:
-    """Return the half of each feature, 0 or 1, shape (n_features,), uint8.
+def split_graphs(first_equal: np.ndarray, blocks: FeatureBlocks, random_state: int) -> np.ndarray:
+    """Return which features make either graph, and the one that tests each, shape (3, n_features), uint8.
 
-    `first_equal`, shape (n_features,), int64, is the first feature with the same values as each.
+    Equal features and those of a block are in one half, chosen at random; `first_equal`, shape (n_features,), int64, is
+    the first feature with the same values as each. The last row is 2 if no others are left to make a graph; then both
+    graphs are of all.
     """
-    leaders, members, sizes = np.unique(first_equal, return_inverse=True, return_counts=True)
-    order = np.argsort(np.random.PCG64([random_state, leaders.size]).random_raw(leaders.size), kind="stable")
-    reached = np.cumsum(sizes[order])
-    half = np.empty(leaders.size, np.uint8)
-    half[order] = 2 * reached - sizes[order] > first_equal.size  # the middle of the group
-    return half[members]
+    n_features, gap, places = first_equal.size, blocks.gap, np.array(blocks.places)
+    block = np.arange(n_features)
+    if blocks.blocks:
+        numbers = np.array([int(number) for number in blocks.blocks])
+        block[numbers] = n_features + np.unique(list(blocks.blocks.values()), return_inverse=True)[1]
+    elif gap is not None:  # half of a stretch at most is lost to its neighbors
+        n_stretches = int(np.clip(np.ptp(places) / (STRETCH * gap), 2, n_features))
+        block = np.searchsorted(np.linspace(places.min(), places.max(), n_stretches + 1)[1:-1], places, "right")
+    _, first, members = np.unique(block, return_index=True, return_inverse=True)
+    features, others = np.tile(np.arange(n_features), 2), np.concatenate([first_equal, first[members.ravel()]])
+    pairs = sp.csr_array((np.ones(2 * n_features, bool), (features, others)), shape=(n_features, n_features))
+    sizes = np.bincount(group := sp.csgraph.connected_components(pairs, directed=False)[1])
+    order = np.argsort(np.random.PCG64([random_state, sizes.size]).random_raw(sizes.size), kind="stable")
+    half = np.empty(sizes.size, np.uint8)
+    half[order] = 2 * np.cumsum(sizes[order]) - sizes[order] > n_features  # the middle of the group
+    own = half[group]
+    found = np.stack([own == 0, own == 1, 1 - own]).astype(np.uint8)
+    for graph in (0, 1) if gap is not None else ():
+        tested = np.sort(places[own != graph])
+        found[graph] &= np.searchsorted(tested, places - gap, "right") == np.searchsorted(tested, places + gap, "left")
+    if not found[:2].any(axis=1).all():
+        found[:2], found[2] = 1, 2
+    return found
+
+
+def feature_axis(names: Sequence[str], *, is_asked: bool = False) -> np.ndarray | None:
+    """Return the place of each feature on an axis, shape (n_features,), float64; None if features lie along none.
+
+    Names that are numbers, all ascending or all descending, are places; if an axis is asked for, else the positions.
+    """
+    try:
+        places = np.array([float(name) for name in names])
+    except ValueError:
+        places = np.empty(0)
+    steps = np.diff(places)
+    if steps.size and np.isfinite(places).all() and ((steps > 0).all() or (steps < 0).all()):
+        return places
+    return np.arange(1.0, len(names) + 1) if is_asked else None
 
 
 def halves_cost(n_features: int) -> Cost:
     """Return the memory of the unit."""
-    return PROCESS, Array("equal features, their groups, order and halves", (10, n_features))
+    return (
+        PROCESS,
+        Array("equal features, blocks, their groups, order and halves", (20, n_features)),
+        Objects("places of features and names of blocks", n_features, 100),
+    )
 
 
-def plan_halves(n_features: int, lists: Iterable[Lists]) -> list[Stage]:
+def plan_halves(n_features: int, lists: Iterable[Lists], blocks: FeatureBlocks) -> list[Stage]:
     """Return the stage that splits the features if any lists are of one half; else none."""
     halved = [spec for spec in lists if isinstance(spec, GraphSpec) and half_of(spec.scaling) is not None]
     if not halved:
@@ -63,10 +124,10 @@ def plan_halves(n_features: int, lists: Iterable[Lists]) -> list[Stage]:
             HALVES_STAGE,
             "halves",
             1,
-            {"random_state": halved[0].random_state},
+            {"random_state": halved[0].random_state, **dataclasses.asdict(blocks)},
             HALVES_STAGE.cost(n_features),
             bytes_read=WORD * n_features,
-            bytes_written=n_features,
+            bytes_written=3 * n_features,
         )
     ]
 

@@ -12,7 +12,8 @@ from daskfs.criteria.laplacian import GraphChoice
 from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 from daskfs.graph.spec import Engine
-from daskfs.job.redundancy import RedundancyBlock
+from daskfs.job.redundancy import RedundancyBlock, read_groups
+from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.sources import SUPPORTED
 from daskfs.storage import as_output_path
 
@@ -251,6 +252,36 @@ class GraphBlock(GraphChoice, Block):
             msg = "graph.precomputed is a graph already, and graph.use_rep says how to make one: leave one out"
             raise ValueError(msg)
         return self
+
+
+class SignificanceBlock(Block):
+    """Tests of every feature, by the methods that have them."""
+
+    blocks: str | dict[str, str] | None = Field(
+        None,
+        description=(
+            "Block of each feature, for tests on a graph of X: no feature is tested on a graph that another one of its "
+            "block has made. By names, expressions or a CSV file, as in select.redundancy.groups."
+        ),
+    )
+    gap: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description=(
+            "Distance along the axis of the features within which none is in a graph that tests another one: in units "
+            "of the names where these are ascending or descending numbers, else in columns."
+        ),
+    )
+    fdr_method: FDRMethod = Field(
+        "bh",
+        description=(
+            "Of q-values. bh: Benjamini and Hochberg. by: Benjamini and Yekutieli, for tests that depend on each other "
+            "in any way."
+        ),
+    )
+
+    def block_of(self) -> dict[str, str]:
+        """Return the blocks by name or expression; :class:`JobError` for a file that cannot be read."""
+        return read_groups(self.blocks, "significance.blocks")
 
 
 class SelectBlock(Block):

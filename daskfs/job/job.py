@@ -15,7 +15,15 @@ from daskfs.criteria.registry import FILLED_IN, Method, criterion_named, make_me
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.graph.spec import GraphSpec
-from daskfs.job.blocks import ClusterBlock, DataBlock, GraphBlock, OutputBlock, SelectBlock, TransformBlock
+from daskfs.job.blocks import (
+    ClusterBlock,
+    DataBlock,
+    GraphBlock,
+    OutputBlock,
+    SelectBlock,
+    SignificanceBlock,
+    TransformBlock,
+)
 from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
 from daskfs.job.evaluation import EvaluateBlock
@@ -44,11 +52,11 @@ class Job(_Data):
             "ranking count once, and a random order does not."
         ),
     )
-    significance: bool = Field(
+    significance: bool | SignificanceBlock = Field(
         default=False,
         description=(
-            "Whether to test every feature: p-values and q-values in the rankings of the methods that have them. With "
-            "a graph of X, each half of the features is tested on a graph of the other one."
+            "Whether to test every feature, and how: p-values and q-values in the rankings of the methods that have "
+            "them. With a graph of X, each half of the features is tested on a graph of the other one."
         ),
     )
     select: SelectBlock = SelectBlock()
@@ -72,6 +80,13 @@ class Job(_Data):
             msg = "methods is a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}], or all"
             raise ValueError(msg)
         return [with_parameters(entry, tuple(MethodBlock.model_fields)) for entry in value]
+
+    @property
+    def tests(self) -> SignificanceBlock | None:
+        """How features are tested; None if they are not."""
+        if isinstance(self.significance, SignificanceBlock):
+            return self.significance
+        return SignificanceBlock() if self.significance or self.select.fdr is not None else None
 
     @property
     def settings(self) -> ClusterSettings:
@@ -129,7 +144,8 @@ class Job(_Data):
                 "task": task or "regression",
                 "graph": "given" if on_matrix else "neighbors",
                 "foreign_graph": self.graph.precomputed is not None,
-                "significance": self.significance or self.select.fdr is not None,
+                "significance": self.tests is not None,
+                "fdr_method": "bh" if self.tests is None else self.tests.fdr_method,
             }
             if self.graph.precomputed is not None:  # a precomputed graph is used, not rebuilt
                 defaults["rebuild_graph"] = False
@@ -165,6 +181,8 @@ class Job(_Data):
         )
         if self.select.redundancy is not None:  # the content of a groups file counts, not its path
             found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
+        if isinstance(self.significance, SignificanceBlock):
+            found["significance"]["blocks"] = self.significance.block_of()
         return found
 
 

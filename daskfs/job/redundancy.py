@@ -57,20 +57,22 @@ class RedundancyBlock(Block):
 
     def group_of(self) -> dict[str, str]:
         """Return the groups by name or expression; :class:`JobError` for a file that cannot be read."""
-        return read_groups(self.groups) if isinstance(self.groups, str) else dict(self.groups or {})
+        return read_groups(self.groups, "select.redundancy.groups")
 
 
-def read_groups(path: str) -> dict[str, str]:
-    """Return the groups of features that a CSV file with columns ``feature`` and ``group`` lists.
+def read_groups(groups: str | dict[str, str] | None, key: str) -> dict[str, str]:
+    """Return groups of features as they are, or as a CSV file with columns ``feature`` and ``group`` lists them.
 
     Raises
     ------
     JobError
-        Naming the file and the line.
+        Naming the key, the file and the line.
     """
-    key = f"select.redundancy.groups {path}"
+    if not isinstance(groups, str):
+        return dict(groups or {})
+    key = f"{key} {groups}"
     try:
-        with regular(as_path(path)).open(encoding="utf-8-sig", newline="") as file:
+        with regular(as_path(groups)).open(encoding="utf-8-sig", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, InputError, UnicodeDecodeError, csv.Error) as error:
         msg = f"cannot read {key}: {getattr(error, 'strerror', None) or error}."

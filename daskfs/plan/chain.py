@@ -21,7 +21,7 @@ from daskfs.criteria.slab import SCORE_STAGE, graph_needs, method_to_json, reads
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
-from daskfs.graph.halves import plan_halves
+from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks, plan_halves
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.representation import Representation, plan_representation
@@ -100,6 +100,8 @@ class Chain:
         Memory of one worker, bytes; None if unknown.
     n_units
         Number of slabs to cut a large X into, unless these were narrow.
+    blocks
+        Features that are in no graph that tests one of them.
     base
         Memory of a worker process before its first unit; empty if memory is not planned.
     """
@@ -117,6 +119,7 @@ class Chain:
     correlation: CorrelationSpec | None = None
     memory_limit: int | None = None
     n_units: int = MIN_UNITS
+    blocks: FeatureBlocks = NO_BLOCKS
     base: Cost = (PROCESS,)
 
     @cached_property
@@ -185,7 +188,7 @@ class Chain:
         other_scalings = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
         scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
         check_tested(self.methods, data)
-        stages = plan_halves(shape.n_features, [wanted for wanted, _ in over_rows.values()])
+        stages = plan_halves(shape.n_features, [wanted for wanted, _ in over_rows.values()], self.blocks)
         stages += plan_transforms(shape, scalings)
         if self.given is not None and not self.is_stored:
             longest = longest_given(self.lists, self.given)
@@ -223,7 +226,7 @@ class Chain:
                 stages += plan_edges(shape.n_samples, name, k, process, self.lists[name][1])
         streaming = plan_weights(shape.n_samples, weightings, process)
         tests = tests_of(methods)
-        streaming += plan_invariants(tests, shape.n_samples, self.data.n_classes, process)
+        streaming += plan_invariants(tests, shape.n_samples, process)
         slabs = plan_scores(
             shape,
             [method_to_json(method) for method in methods],

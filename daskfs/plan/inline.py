@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method, check_labels
 from daskfs.errors import DaskfsWarning
+from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks
 from daskfs.graph.partition import open_lists
 from daskfs.graph.partitioned_search import expected_misses
 from daskfs.graph.precomputed import Graph
@@ -116,6 +117,18 @@ def data_of(context: Context, labels: Labels | None = None) -> Data:
     return Data(tiles.shape, tiles.missing_policy, tiles.scales.is_weighted, *counts)
 
 
+@dataclass(frozen=True)
+class EnclosingRun:
+    """A run whose unit scores features.
+
+    `known` are lists over X found already, by name: indices (integers) and distances (float64), each of shape
+    (n_samples, k), at least as long as needed. `memory_limit` is in bytes, None if memory is not planned.
+    """
+
+    known: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    memory_limit: int | None
+
+
 def score_features(
     context: Context,
     methods: Sequence[Method],
@@ -123,9 +136,8 @@ def score_features(
     given: Graph | Representation | None = None,
     pool: Pool | None = None,
     *,
-    known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
-    memory_limit: int | None = None,
-    quiet: bool = False,
+    run: EnclosingRun | None = None,
+    blocks: FeatureBlocks = NO_BLOCKS,
 ) -> dict[str, np.ndarray]:
     """Return the fields of each method over all features, shape (n_fields, n_features), float64, by label.
 
@@ -142,15 +154,12 @@ def score_features(
         X.
     pool
         Workers or threads that run the units; workers need a store on disk. None for this thread.
-    known
-        Neighbor lists over X found already, by name: indices (integers) and distances (float64), each of shape
-        (n_samples, k), at least as long as needed.
-    memory_limit
-        Memory of the process, bytes; None if not planned.
-    quiet
-        Whether to leave out the warning before a search that a sample says will find few neighbors, and the progress in
-        a notebook.
+    run
+        The run that this is a part of, which shows its own progress; None for none.
+    blocks
+        Features that are in no graph that tests one of them.
     """
+    run, quiet = run or EnclosingRun({}, None), run is not None
     counts = None if labels is None else LabelCounts.of(labels, context.weights())
     for method in methods:
         check_labels(method.criterion, method.label, counts)
@@ -164,15 +173,16 @@ def score_features(
         data_of(context, labels),
         methods,
         lists,
-        frozenset(known),
+        frozenset(run.known),
         graph,
         rep,
         is_stored=True,
-        memory_limit=memory_limit,
+        memory_limit=run.memory_limit,
+        blocks=blocks,
         base=(),
     )
     stages = chain.stages()
-    for name, (indices, distances) in known.items():
+    for name, (indices, distances) in run.known.items():
         context.store.put_array(layout.KNN_INDICES.format(name), indices)
         context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
     if graph is not None:
@@ -239,7 +249,11 @@ def stored_lists(
 
 
 def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, quiet: bool = False) -> None:
-    """Run all units of some stages; `pool` and `quiet` are those of :func:`score_features`."""
+    """Run all units of some stages; `pool` is that of :func:`score_features`.
+
+    If `quiet`, leave out the warning before a search that a sample says will find few neighbors, and the progress in a
+    notebook.
+    """
     from daskfs.execution.pool import Pool
     from daskfs.execution.progress import Silent, progress_of_call
     from daskfs.execution.submission import pending_units, run_stages

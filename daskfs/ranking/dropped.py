@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -35,7 +34,7 @@ def selected_features(store: Store, method: Method, table: np.ndarray, rule: Map
     if rule.get("fdr") is None:
         return found[: int(rule["n_features"])]
     pvalues = method.pvalues(table)
-    return found[:0] if pvalues is None else found[qvalues(pvalues)[found] <= rule["fdr"]]
+    return found[:0] if pvalues is None else found[method.qvalues(pvalues)[found] <= rule["fdr"]]
 
 
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:

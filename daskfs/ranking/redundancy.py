@@ -61,9 +61,7 @@ def numbered_choice(
         For a name that no feature has, an expression that is invalid or matches no name, a feature in both lists, or if
         no feature is left to select.
     """
-    numbers: dict[str, list[int]] = {}
-    for number, name in enumerate(names):
-        numbers.setdefault(name, []).append(number)
+    numbers = _numbers_by_name(names)
     kept, dropped = (_numbers_of(list_, numbers, f"{where}{key}") for list_, key in ((keep, "keep"), (drop, "drop")))
     if both := sorted(set(kept) & set(dropped)):
         msg = f"'{names[both[0]]}' is in {where}keep and in {where}drop: leave it in one of them."
@@ -71,7 +69,7 @@ def numbered_choice(
     if dropped and len(set(dropped)) == len(names):
         msg = f"{where}drop names all {len(names)} features: nothing is left to select."
         raise JobError(msg)
-    return {"keep": kept, "drop": dropped, "groups": _groups_of(groups or {}, names, numbers, f"{where}groups")}
+    return {"keep": kept, "drop": dropped, "groups": numbered_groups(groups or {}, names, f"{where}groups")}
 
 
 def check_counts(wanted: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
@@ -106,9 +104,16 @@ def _numbers_of(wanted: Sequence[str], numbers: Mapping[str, list[int]], key: st
     return sorted(set(found))
 
 
-def _groups_of(
-    groups: Mapping[str, str], names: Sequence[str], numbers: Mapping[str, list[int]], key: str
-) -> dict[str, str]:
+def _numbers_by_name(names: Sequence[str]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(name, []).append(number)
+    return numbers
+
+
+def numbered_groups(groups: Mapping[str, str], names: Sequence[str], key: str) -> dict[str, str]:
+    """Return the groups of :func:`numbered_choice` by numbers of features as text; `key` is that of messages."""
+    numbers = _numbers_by_name(names)
     exact: dict[int, str] = {}
     matched: dict[int, str] = {}
     for pattern, group in groups.items():

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.invariants import are_crossed
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
-from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import dropped_features, selected_features
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
@@ -61,8 +61,8 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         values = np.full((1 + len(tested), table.shape[1]), np.nan)
         values[0] = table[0]
         if (pvalues := method.pvalues(table)) is not None:
-            values[1:] = pvalues, qvalues(pvalues)
-            notes[(notes == "") & np.isnan(pvalues)] = "no p-value: few rows carry it, on a graph too large to permute"
+            values[1:] = pvalues, method.qvalues(pvalues)
+            notes[(notes == "") & np.isnan(pvalues)] = f"no p-value: {why_untested(store, method)}"
         elif is_tested:
             notes[notes == ""] = f"no p-value: {method.untested}"
         ranked = [_row(method, rank, int(feature), names, values, notes) for rank, feature in enumerate(order, start=1)]
@@ -78,6 +78,18 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     if filtered:
         store.write_bytes(layout.DROPPED_CSV, csv_bytes((*columns, "reason"), dropped))
     return {"n_features": len(names)}
+
+
+def why_untested(store: Store, method: Method) -> str:
+    """Return why features of a method that tests have no p-value."""
+    return one_block(store, method) or "few rows carry it, on a graph too large to permute"
+
+
+def one_block(store: Store, method: Method) -> str:
+    """Return that a method tests no feature as all are in one block; empty if they are not."""
+    if are_crossed([method]) and (store.open(layout.HALVES)[2] == 2).all():
+        return "all features are one block, so none is left to make a graph that tests another"
+    return ""
 
 
 def _row(

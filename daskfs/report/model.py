@@ -255,9 +255,10 @@ class Method(Block):
 
 
 class Tested(Block):
-    """Numbers of features of a method that were tested, and that are more than chance."""
+    """Numbers of features of a method that were tested, and that are more than chance, and what these do."""
 
     method: str = ""
+    meaning: str = ""
     n_tested: Number = None
     n_significant: Number = None
 

@@ -24,6 +24,7 @@ from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE, weight_summary
+from daskfs.graph.halves import feature_axis
 from daskfs.graph.mixed import mixed_graph
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, chosen_engine
 from daskfs.graph.partitioned_search import BUILD_STAGE, LOW_RECALL
@@ -32,11 +33,10 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.graph.spec import Weighting as EdgeWeighting
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.kernels.scaling import components_of
-from daskfs.kernels.statistics.permutation import qvalues
 from daskfs.ranking.dropped import dropped_features, selectable, selected_features
 from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
 from daskfs.ranking.redundancy import FILTER_STAGE
-from daskfs.ranking.tables import method_scores
+from daskfs.ranking.tables import method_scores, one_block
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
@@ -162,8 +162,9 @@ def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
     for method in _methods_of(plan):
         if (pvalues := method.pvalues(method_scores(store, method))) is not None:
             tested = int(np.count_nonzero(~np.isnan(pvalues)))
-            passed = int(np.count_nonzero(qvalues(pvalues) <= level))
-            found.append({"method": method.label, "n_tested": tested, "n_significant": passed})
+            passed = int(np.count_nonzero(method.qvalues(pvalues) <= level))
+            meaning = method.test.meaning(method.parameters) if method.test else ""
+            found.append({"method": method.label, "n_tested": tested, "n_significant": passed, "meaning": meaning})
     return {"level": level, "methods": found} if found else None
 
 
@@ -383,17 +384,17 @@ def _dominance_warnings(plan: Plan) -> list[str]:
 
 def _method_warnings(store: Store, plan: Plan) -> list[str]:
     found = _label_warnings(store, plan) + _solution_warnings(store, plan) + _elimination_warnings(store, plan)
-    return found + _filter_warnings(store, plan) + _untested_warnings(plan)
+    return found + _filter_warnings(store, plan) + _untested_warnings(store, plan)
 
 
-def _untested_warnings(plan: Plan) -> list[str]:
-    """Return a warning for each method that selects no feature by select.fdr, as it has no p-values."""
-    if "fdr" not in plan.stage("rank").parameters:
-        return []
+def _untested_warnings(store: Store, plan: Plan) -> list[str]:
+    """Return a warning for each method that selects no feature by select.fdr, or tests none for want of a graph."""
+    is_asked = "fdr" in plan.stage("rank").parameters
+    lead = "select.fdr selects none of its features, as these have no p-values" if is_asked else "no p-values"
     return [
-        f"method {method.label}: select.fdr selects none of its features, as these have no p-values: {method.untested}"
+        f"method {method.label}: {lead}: {why}"
         for method in _methods_of(plan)
-        if method.untested
+        if (why := (is_asked and method.untested) or one_block(store, method))
     ]
 
 
@@ -501,7 +502,7 @@ def _method(method: Method, table: np.ndarray, names: list[str], level: float) -
     scores, fields = table[0], list(method.fields if method.combined else method.criterion.fields)
     rows, tests = table[: len(fields)], dict[str, Any]()
     if (pvalues := method.pvalues(table)) is not None:
-        passing = qvalues(pvalues)
+        passing = method.qvalues(pvalues)
         rows = np.vstack([rows[0], pvalues, passing, rows[1:]])
         fields[1:1] = [PVALUE, "qvalue"]
         counts, edges = np.histogram(pvalues[~np.isnan(pvalues)], bins=PVALUE_BINS, range=(0.0, 1.0))
@@ -524,21 +525,6 @@ def _method(method: Method, table: np.ndarray, names: list[str], level: float) -
             for rank, f in enumerate(ranked[:TOP], start=1)
         ],
     }
-
-
-def feature_axis(names: Sequence[str], *, is_asked: bool = False) -> np.ndarray | None:
-    """Return the place of each feature on an axis, shape (n_features,), float64; None if features lie along none.
-
-    Names that are numbers, all ascending or all descending, are places; if an axis is asked for, else the positions.
-    """
-    try:
-        places = np.array([float(name) for name in names])
-    except ValueError:
-        places = np.empty(0)
-    steps = np.diff(places)
-    if steps.size and np.isfinite(places).all() and ((steps > 0).all() or (steps < 0).all()):
-        return places
-    return np.arange(1.0, len(names) + 1) if is_asked else None
 
 
 def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarray) -> dict[str, list[float]]:

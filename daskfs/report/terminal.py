@@ -63,8 +63,12 @@ def significance_sentence(tests: Mapping[str, Any] | None) -> str:
     """Return a sentence on the features that are more than chance, by method; empty if none were tested."""
     if not tests or not tests["methods"]:
         return ""
-    counts = ", ".join(f"{one['method']} {one['n_significant']:,} of {one['n_tested']:,}" for one in tests["methods"])
-    return f"features that are more than chance, at a false discovery rate of {100 * tests['level']:g} %: {counts}"
+    counts: dict[str, list[str]] = {}
+    for one in tests["methods"]:
+        number = f"{one['method']} {one['n_significant']:,} of {one['n_tested']:,}"
+        counts.setdefault(one["meaning"], []).append(number)
+    parts = (f"{', '.join(numbers)} {meaning}" for meaning, numbers in counts.items())
+    return f"more than chance, at a false discovery rate of {100 * tests['level']:g} %: {'; '.join(parts)}"
 
 
 def metric_name(metric: str) -> str:

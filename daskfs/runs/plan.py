@@ -24,7 +24,7 @@ from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
 from daskfs.runs.evaluation import plan_evaluation
 from daskfs.runs.graph_inputs import precomputed_graph, representation
-from daskfs.runs.selection import selected_count, wanted_filter
+from daskfs.runs.selection import selected_count, tested_blocks, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import WORD, Cost, Workers
 from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
@@ -81,11 +81,12 @@ def plan_run(
     chain = dataclasses.replace(
         chain, redundancy=wanted, filtered=methods, memory_limit=workers.unit_limit, n_units=workers.n_units
     )
+    chain = dataclasses.replace(chain, blocks=tested_blocks(job, names))
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
     filtered = {} if wanted is None else {"filtered": True}
     rule: dict[str, Any] = {"n_features": n_selected} if job.select.fdr is None else {"fdr": job.select.fdr}
-    rule |= {"significance": True} if job.significance or job.select.fdr is not None else {}
+    rule |= {"significance": True} if job.tests is not None else {}
     parameters = {"methods": [method_to_json(method) for method in methods], **rule, **filtered}
     stages.append(Stage.of(RANK_STAGE, "rank", 1, parameters, RANK_STAGE.cost(shape.n_features, len(methods), process)))
     stages += plan_images(job, shape, methods, process, filtered)

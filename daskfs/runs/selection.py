@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from daskfs.errors import JobError
+from daskfs.graph.halves import FeatureBlocks
 from daskfs.job.job import Job
-from daskfs.ranking.redundancy import check_counts, numbered_choice
+from daskfs.ranking.redundancy import check_counts, numbered_choice, numbered_groups
 from daskfs.runs.tiles import source_spec
 from daskfs.sources import open_source
 from daskfs.storage import as_path
@@ -33,13 +34,21 @@ def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
     """Return the feature names before the tiles exist; None for a job that names no feature."""
     block = job.select.redundancy
     listed = block is not None and (block.keep or block.drop or block.groups)
-    if not listed and not (job.evaluate and job.evaluate.informative):
+    in_blocks = job.tests is not None and (job.tests.blocks or job.tests.gap)
+    if not listed and not in_blocks and not (job.evaluate and job.evaluate.informative):
         return None
     if tiles.stages:
         names = open_source(source_spec(job.data)).info.feature_names
     else:
         names = Store(as_path(tiles.url)).read_json(layout.FEATURE_NAMES, list)
     return names if names is not None else [f"x{i}" for i in range(tiles.shape.n_features)]
+
+
+def tested_blocks(job: Job, names: Sequence[str] | None) -> FeatureBlocks:
+    """Return the blocks of features for tests; none if there are no tests, or if the names are None."""
+    if job.tests is None or names is None:
+        return FeatureBlocks()
+    return FeatureBlocks.of(names, numbered_groups(job.tests.block_of(), names, "significance.blocks"), job.tests.gap)
 
 
 def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | None:

@@ -332,11 +332,11 @@ class Tiles(TileStatistics):
     def of_half(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling) -> np.ndarray | sp.csr_matrix:
         """Return whole rows with zeros in the columns that are not of the scaling's half; unchanged if it has none."""
         half = half_of(scaling)
-        return block if half is None else without_columns(block, self._halves != half)
+        return block if half is None else without_columns(block, self._halves[half] == 0)
 
     @cached_property
     def _halves(self) -> np.ndarray:
-        """Half of the columns that each belongs to, shape (n_features,), uint8."""
+        """Whether each column makes the graph of either half, shape (3, n_features), uint8."""
         return np.asarray(self.run.open(layout.HALVES)[...])
 
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:

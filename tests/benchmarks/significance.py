@@ -3,13 +3,16 @@
     OMP_NUM_THREADS=1 python -m tests.benchmarks.significance [--tables NAME ...] [--seeds 30] [--data FOLDER]
 
 Tables: ``fdr`` (50 informative of 1,000 features at growing effects, beside scikit-learn's ``SelectFdr``), ``blocks``
-(the same among noise that is correlated in blocks), ``uniform`` (p-values of noise), ``real`` (files of ``--data``: how
-many features pass, and what a model makes of them) and ``cost`` (scoring with p-values against scoring without).
+(the same among noise that is correlated in blocks), ``uniform`` (p-values of noise), ``labels`` (LSDF on four kinds of
+noise, at labels by chance), ``structure`` (LaplacianScore among correlated noise, with blocks or a gap and without),
+``real`` (files of ``--data``: how many features pass, and what a model makes of them) and ``cost`` (scoring with
+p-values against scoring without).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -130,6 +133,66 @@ def uniform_table(n_seeds: int) -> Iterator[dict[str, Any]]:
             yield {"n_features": n_features, "method": name, "uniform": float(kstest(p, "uniform").pvalue), **shares}
 
 
+def correlated(rng: np.random.Generator, kind: str, n_samples: int, n_features: int) -> np.ndarray:
+    """Return noise of one kind, shape (n_samples, n_features)."""
+    noise = rng.normal(size=(n_samples, n_features))
+    if kind == "counts":
+        return rng.negative_binomial(0.2, 0.1, size=noise.shape).astype(np.float64)
+    if kind == "equicorrelated":
+        return np.sqrt(0.5) * (noise + rng.normal(size=(n_samples, 1)))
+    if kind == "blocks":
+        return np.sqrt(0.5) * (noise + np.repeat(rng.normal(size=(n_samples, n_features // 10)), 10, axis=1))
+    if kind == "AR(1)":
+        for column in range(1, n_features):
+            noise[:, column] = 0.8 * noise[:, column - 1] + 0.6 * noise[:, column]
+    return noise
+
+
+def labels_table(n_seeds: int) -> Iterator[dict[str, Any]]:
+    """Yield shares of p-values of LSDF and seeds with a discovery, at labels by chance of 60 of 300 rows."""
+    for kind in ("normal", "counts", "equicorrelated", "AR(1)"):
+        found = []
+        for seed in range(n_seeds):
+            rng = np.random.default_rng(seed)
+            X = correlated(rng, kind, 300, 200)
+            y = np.where(np.arange(300) < 60, rng.integers(0, 3, 300), -1)
+            by_weight = [LSDF(same_class_weight=w, significance=True).fit(X, y) for w in (1.0, 10.0, 100.0)]
+            assert all(np.array_equal(one.pvalues_, by_weight[0].pvalues_) for one in by_weight)
+            found.append(by_weight[0])
+        row: dict[str, Any] = {"noise": kind}
+        for limit in (0.05, 0.01, 0.001):
+            shares = np.array([np.mean(one.pvalues_ < limit) for one in found])
+            row |= {f"p < {limit}": float(shares.mean()), f"error {limit}": float(shares.std(ddof=1) / n_seeds**0.5)}
+        yield {**row, "seeds with q < .05": sum(bool((one.qvalues_ < 0.05).any()) for one in found)}
+
+
+def structure_table(n_seeds: int, effects: tuple[float, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the rate of false discoveries at .05, and power, of every twentieth feature that follows five classes."""
+    ways: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("blocks", "none", {}),
+        ("blocks", "blocks", {"significance_blocks": np.arange(1000) // 10}),
+        ("AR(1)", "none", {}),
+        ("AR(1)", "gap 7", {"significance_gap": 7.0}),
+        ("AR(1)", "gap 14", {"significance_gap": 14.0}),
+    )
+    places = np.arange(0, 1000, 20)
+    rest = np.setdiff1d(np.arange(1000), places)
+    for (kind, name, keys), effect in itertools.product(ways, effects):
+        rates, n_false = [], 0
+        for seed in range(n_seeds):
+            rng = np.random.default_rng(seed)
+            X = correlated(rng, kind, 1000, 1000)
+            if effect:
+                X[:, places] = rng.normal(size=(1000, 50)) + effect * rng.normal(size=(5, 50))[rng.integers(0, 5, 1000)]
+            passing = LaplacianScore(significance=True, **keys).fit(X).qvalues_ <= 0.05
+            false = int(passing[rest].sum()) + (0 if effect else int(passing[places].sum()))
+            rates.append((false / max(passing.sum(), 1), passing[places].mean()))
+            n_false += false > 0
+        rate, power = np.mean(rates, axis=0)
+        known = {"noise": kind, "known": name, "effect": effect, "false": float(rate), "seeds with one": n_false}
+        yield {**known, "power": float(power) if effect else float("nan")}
+
+
 def real_table(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield how many features pass at 5 % in each of five training folds, and balanced accuracy on the held-out rows.
 
@@ -206,7 +269,7 @@ def moments_table(n_permutations: int = 100_000) -> Iterator[dict[str, Any]]:
     orders = np.argsort(rng.random((n_permutations, n), dtype=np.float32), axis=1)
     for name, whole in graphs.items():
         W, d = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
-        ratio = LaplacianRatio(d, np.diag(whole).copy(), partial(_powers, W))
+        ratio = LaplacianRatio(W.sum(axis=1), d, partial(_powers, W))
         A, B = np.diag(W.sum(axis=1)) - W, np.diag(d) - np.outer(d, d) / d.sum()
         for kind, feature in features.items():
             f = (feature - feature.mean())[:, None]
@@ -215,9 +278,9 @@ def moments_table(n_permutations: int = 100_000) -> Iterator[dict[str, Any]]:
             T = np.concatenate([_forms(A - c * B, f[part, 0]) for part in np.array_split(orders, 50)])
             tails = column_tails(f, column_moments(f), PLAIN)
             mean, variance, skewness = (value[0] for value in ratio_moments(c, ratio.invariants(), tails))
-            p, in_doubt = ratio_pvalues(c, ratio.invariants(), tails, small_is_good=True)
+            p, in_doubt = ratio_pvalues(c, ratio.invariants(), tails)
             if in_doubt[0]:
-                p = permuted_pvalues(f, ratio.terms(sp.csr_matrix(W)), np.arange(n), small_is_good=True)
+                p = permuted_pvalues(f, ratio.terms(sp.csr_matrix(W)), np.arange(n))
             yield {
                 "graph": name,
                 "feature": kind,
@@ -277,6 +340,8 @@ def main(arguments: list[str] | None = None) -> None:
         "fdr": lambda: fdr_table(options.seeds, effects, 1),
         "blocks": lambda: fdr_table(options.seeds, effects[1:], 10),
         "uniform": lambda: uniform_table(min(options.seeds, 20)),
+        "labels": lambda: labels_table(2 * options.seeds),
+        "structure": lambda: structure_table(options.seeds, (0.0, 0.4, 0.8)),
         "real": lambda: real_table(options.data),
         "moments": moments_table,
         "cost": cost_table,

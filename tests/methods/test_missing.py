@@ -19,7 +19,7 @@ from daskfs.graph.precomputed import Graph, WeightMatrix
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.panel import backend
 from daskfs.plan.chain import Chain, Data
-from daskfs.plan.inline import memory_context, score_features
+from daskfs.plan.inline import EnclosingRun, memory_context, score_features
 from daskfs.plan.lists import needed_lists
 from daskfs.stages.cost import total
 from daskfs.store import layout
@@ -107,7 +107,9 @@ def scored(
     graph: Graph | None = None,
     missing: str = "pairwise",
 ) -> dict[str, np.ndarray]:
-    return score_features(memory_context(X, labels, weights, missing), methods, labels, graph, known=lists)
+    return score_features(
+        memory_context(X, labels, weights, missing), methods, labels, graph, run=EnclosingRun(lists, None)
+    )
 
 
 def expected(

@@ -50,7 +50,7 @@ class TestEveryRow:
             make_method(name, {"colour": 1})
 
     def test_estimator_takes_every_parameter_of_a_job_with_its_default(self, name: str) -> None:
-        """And describes each; its `graph` and `task` follow from the data in a job."""
+        """And describes each; its `graph` and `task` follow from the data in a job, and blocks are those of a block."""
         row, estimator = criteria()[name], getattr(daskfs, name)()
         assert isinstance(estimator, ScoreSelector)
         assert estimator.__sklearn_tags__().target_tags.required == row.needs_labels
@@ -58,7 +58,8 @@ class TestEveryRow:
         assert {key: own[key] for key in row.parameters.public_fields()} == {
             key: row.parameters.model_fields[key].default for key in row.parameters.public_fields()
         }
-        assert own.keys() - set(row.parameters.public_fields()) <= {"n_features_to_select", "graph", "task", "n_jobs"}
+        beside = {"n_features_to_select", "graph", "task", "n_jobs", "significance_blocks", "significance_gap"}
+        assert own.keys() - set(row.parameters.public_fields()) <= beside
         described = re.search(r"Parameters\n-+\n(.*?)\n\n\S", inspect.cleandoc(str(type(estimator).__doc__)), re.S)
         assert described
         assert set(re.findall(r"\w+", "\n".join(re.findall(r"(?m)^(\S.*)$", described[1])))) == own.keys()

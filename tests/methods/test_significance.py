@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import scipy.stats
@@ -29,12 +30,17 @@ from daskfs import (
 from daskfs.criteria import invariants
 from daskfs.errors import InputError, JobError
 from daskfs.export.collect import read_run
-from daskfs.graph.halves import random_halves
+from daskfs.graph.halves import FeatureBlocks, split_graphs
 from daskfs.kernels.panel.backend import PLAIN
 from daskfs.kernels.statistics.moments import column_moments
-from daskfs.kernels.statistics.permutation import column_tails, ratio_moments, ratio_pvalues
+from daskfs.kernels.statistics.permutation import (
+    RatioInvariants,
+    column_tails,
+    ratio_moments,
+    ratio_pvalues,
+)
 from daskfs.kernels.statistics.permuted import permuted_pvalues
-from daskfs.kernels.statistics.ratios import ClassRatio, LaplacianRatio, no_products
+from daskfs.kernels.statistics.ratios import LaplacianRatio, class_invariants, class_terms
 from tests.cli.command import daskfs as daskfs_command
 from tests.cli.command import rows_of
 
@@ -42,6 +48,7 @@ N = 7
 TESTED: dict[str, tuple[Any, str]] = {
     "LaplacianScore": (LaplacianScore(significance=True), "none"),
     "of given components": (LaplacianScore(significance=True, graph_scaling="zscore+pca=5"), "none"),
+    "of variance": (LaplacianScore(significance=True, denominator="variance"), "none"),
     "LSDF": (LSDF(significance=True), "half"),
     "LSDF of all labels": (LSDF(significance=True), "classes"),
     "by target": (SupervisedLaplacianScore(significance=True), "target"),
@@ -91,21 +98,26 @@ def features() -> np.ndarray:
 
 
 def ratios() -> Mapping[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
-    """Return ratios by name, with A, B and W."""
+    """Return ratios of graphs by name, with A, B and W."""
     found: dict[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = {}
     for name, whole in graphs().items():
-        W, d = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
-        ratio: Any = LaplacianRatio(d, np.diag(whole), products_of(W))
-        found[name] = ratio, laplacian(W), np.diag(d) - np.outer(d, d) / d.sum(), W
-    labeled = (("classes", [0, 0, 1, 1, 1, -1, -1], 3.0), ("all labeled", [0, 0, 1, 1, 1, 2, 2], 100.0))
-    for name, codes, weight in labeled:
-        of = np.array(codes)
-        pairs = (of[:, None] >= 0) & (of >= 0)
-        same = pairs & (of[:, None] == of)
-        W = graphs()["heat"] * ~pairs
-        ratio = ClassRatio(of, 3, weight, products_of(W) if W.any() else no_products)
-        found[name] = ratio, laplacian(pairs & ~same), laplacian(weight * same + W), W
+        W, degrees = whole - np.diag(np.diag(whole)), whole.sum(axis=1)
+        for of, d in ((name, degrees), (f"{name}, of variance", np.ones(N))):
+            ratio: Any = LaplacianRatio(W.sum(axis=1), d, products_of(W))
+            found[of] = ratio, laplacian(W), np.diag(d) - np.outer(d, d) / d.sum(), W
     return found
+
+
+CLASSES = ([0, 0, 1, 1, 1, 1, -1], [0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 1, 2])
+"""Classes of seven rows, some without labels."""
+
+
+def of_classes(codes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the labeled rows, and the matrices A and B of the pairs of one class among them."""
+    of = np.array(codes)
+    rows = np.flatnonzero(of >= 0)
+    same = of[rows, None] == of[rows]
+    return rows, laplacian(same), np.eye(rows.size) - 1 / rows.size
 
 
 def forms(matrices: Sequence[np.ndarray], F: np.ndarray) -> list[np.ndarray]:
@@ -131,56 +143,76 @@ def test_moments_are_those_of_all_permutations(name: str, column: int) -> None:
         np.testing.assert_allclose(found[2], scipy.stats.skew(T), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("codes", CLASSES)
+@pytest.mark.parametrize("column", range(4))
+def test_class_moments_are_those_of_all_orders_of_the_labels(codes: Sequence[int], column: int) -> None:
+    rows, A, B = of_classes(codes)
+    F = features()[rows][:, [column]]
+    F = F - F.mean(axis=0)
+    expected, of_sizes = class_invariants(np.bincount(np.array(codes)[rows]).astype(float))
+    every = F[np.array(list(itertools.permutations(range(rows.size)))), 0].T
+    a, b = forms([A, B], every)
+    tails = column_tails(F, column_moments(F), PLAIN)
+    found = [moment[0] for moment in ratio_moments(np.zeros(1), of_sizes, tails)]
+    scale, T = np.abs(F).max() ** 2, a - expected * b
+    np.testing.assert_allclose(found[:2], [T.mean() / scale, T.var() / scale**2], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found[2], scipy.stats.skew(T), rtol=1e-7, atol=1e-7)
+
+
 @settings(max_examples=30, deadline=None)
-@given(n=st.integers(6, 40), loops=st.booleans(), seed=st.integers(0, 2**16))
-def test_invariants_are_those_of_the_matrices(n: int, loops: bool, seed: int) -> None:
+@given(n=st.integers(6, 40), loops=st.booleans(), by_degree=st.booleans(), seed=st.integers(0, 2**16))
+def test_invariants_are_those_of_the_matrices(n: int, loops: bool, by_degree: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     W = np.triu((rng.random((n, n)) < 0.3) * rng.random((n, n)), 1)
     W[0, 1] = 1
     W = W + W.T
-    diagonal = rng.random(n) * loops
-    d = W.sum(axis=1) + diagonal
-    codes = rng.integers(-1, 3, n)
-    codes[:2] = 0, 1
-    pairs = (codes[:, None] >= 0) & (codes >= 0)
-    same = pairs & (codes[:, None] == codes)
-    apart = W * ~pairs
-    cases: list[tuple[Any, np.ndarray, np.ndarray]] = [
-        (LaplacianRatio(d, diagonal, products_of(W)), np.diag(W.sum(1)) - W, np.diag(d) - np.outer(d, d) / d.sum()),
-        (ClassRatio(codes, 3, 7.0, products_of(apart)), laplacian(pairs & ~same), laplacian(7.0 * same + apart)),
-    ]
-    for ratio, A, B in cases:
-        invariants = ratio.invariants()
-        for c in (-1.0, 0.3, 2.0):
-            M = A - c * B
-            m = np.diag(M)
-            expected = {
-                "trace": m.sum(),
-                "diagonal_squares": (m**2).sum(),
-                "squares": (M**2).sum(),
-                "diagonal_cubes": (m**3).sum(),
-                "diagonal_rows": m @ np.diag(M @ M),
-                "diagonal_form": m @ M @ m,
-                "cubes": (M**3).sum(),
-                "trace_cubed": np.trace(M @ M @ M),
-            }
-            found = {name: values[0] for name, values in invariants.at(np.array([c])).items()}
-            size = np.abs(M).sum() ** 3
-            assert found == pytest.approx(expected, rel=1e-9, abs=1e-12 * size)
+    d = W.sum(axis=1) + rng.random(n) * loops if by_degree else np.ones(n)
+    sizes = rng.integers(1, 9, rng.integers(2, 5)).astype(float)
+    codes = np.repeat(np.arange(sizes.size), sizes.astype(int))
+    expected, of_sizes = class_invariants(sizes)
+    _, same, centering = of_classes(codes.tolist())
+    ratio = LaplacianRatio(W.sum(axis=1), d, products_of(W))
+    of_graph, A, B = ratio.invariants(), laplacian(W), np.diag(d) - np.outer(d, d) / d.sum()
+    cases: list[tuple[RatioInvariants, np.ndarray, float]] = [(of_sizes, same - expected * centering, 0.0)]
+    for sums_over, M, c in [*cases, *((of_graph, A - c * B, c) for c in (-1.0, 0.3, 2.0))]:
+        m = np.diag(M)
+        sums = {
+            "trace": m.sum(),
+            "diagonal_squares": (m**2).sum(),
+            "squares": (M**2).sum(),
+            "diagonal_cubes": (m**3).sum(),
+            "diagonal_rows": m @ np.diag(M @ M),
+            "diagonal_form": m @ M @ m,
+            "cubes": (M**3).sum(),
+            "trace_cubed": np.trace(M @ M @ M),
+        }
+        found = {name: values[0] for name, values in sums_over.at(np.array([c])).items()}
+        size = np.abs(M).sum() ** 3
+        assert found == pytest.approx(sums, rel=1e-9, abs=1e-12 * size)
 
 
 @pytest.mark.parametrize("name", ratios())
 def test_permutations_settle_where_moments_do_not(name: str) -> None:
     (ratio, *matrices, W), F = ratios()[name], features()
-    every = np.array(list(itertools.permutations(range(N))))
-    small_is_good = name not in {"classes", "all labeled"}
-    found = permuted_pvalues(F, ratio.terms(sp.csr_matrix(W)), np.arange(N), small_is_good=small_is_good)
+    found = permuted_pvalues(F, ratio.terms(sp.csr_matrix(W)), np.arange(N))
+    assert_shares_of_orders(found, F, matrices)
+
+
+@pytest.mark.parametrize("codes", CLASSES)
+def test_orders_of_the_labels_settle_where_moments_do_not(codes: Sequence[int]) -> None:
+    rows, *matrices = of_classes(codes)
+    found = permuted_pvalues(features(), class_terms(np.array(codes), 3), rows)
+    assert_shares_of_orders(found, features()[rows], matrices)
+
+
+def assert_shares_of_orders(found: np.ndarray, F: np.ndarray, matrices: Sequence[np.ndarray]) -> None:
+    """Check p-values, shape (width,), against the share of all orders of the rows whose ratio is as small."""
+    every = np.array(list(itertools.permutations(range(len(F)))))
     numerator, denominator = forms(matrices, F)
     for column, found_here in enumerate(found):
-        c = numerator[column] / denominator[column] if denominator[column] > 1e-12 else 1e8
+        c = numerator[column] / denominator[column]
         a, b = forms(matrices, F[every, column].T)
-        excess = a - c * b
-        exact = np.mean((excess if small_is_good else -excess) <= 1e-9 * (np.abs(a) + np.abs(c * b)))
+        exact = np.mean(a - c * b <= 1e-9 * (np.abs(a) + np.abs(c * b)))
         assert abs(found_here - exact) < max(4 * np.sqrt(exact * (1 - exact) / 200), 0.02)
 
 
@@ -200,6 +232,55 @@ def test_pvalues_of_noise_are_uniform(name: str) -> None:
         X, labels = noise(seed)
         found.append(selector.fit(X, labels[kind]).pvalues_)
     assert scipy.stats.kstest(np.concatenate(found), "uniform").pvalue > 1e-3
+
+
+def test_lsdf_tests_the_labels_whatever_its_graph_and_weight() -> None:
+    """Correlated columns are smooth on the graph of each other, with the labels or without."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 200)) + rng.normal(size=(300, 1))
+    y = np.where(np.arange(300) < 60, rng.integers(0, 3, 300), -1)
+    found = LSDF(significance=True).fit(X, y)
+    assert found.qvalues_.min() > 0.05
+    for same_class_weight, n_neighbors, rep in ((1.0, 10, None), (10.0, 3, None), (100.0, 5, X[:, :1])):
+        other = LSDF(same_class_weight=same_class_weight, n_neighbors=n_neighbors, significance=True)
+        np.testing.assert_array_equal(other.fit(X, y, use_rep=rep).pvalues_, found.pvalues_)
+    given = LSDF(graph=sp.random(300, 300, 0.02, random_state=0, format="csr"), significance=True)
+    np.testing.assert_array_equal(given.fit(X, y).pvalues_, found.pvalues_)
+
+
+@pytest.mark.parametrize("name", ["LSDF", "by target"])
+def test_labels_are_tested_on_labeled_rows_alone(name: str) -> None:
+    selector, kind = TESTED[name]
+    X, labels = noise(0)
+    y = labels[kind].copy()
+    y[100:] = -1 if name == "LSDF" else np.nan
+    labeled = np.flatnonzero(y >= 0) if name == "LSDF" else np.flatnonzero(~np.isnan(y))
+    np.testing.assert_allclose(
+        selector.fit(X, y).pvalues_, selector.fit(X[labeled], y[labeled]).pvalues_, rtol=1e-9, atol=1e-300
+    )
+
+
+def test_pvalues_of_lsdf_are_those_of_f_for_classes_of_one_size() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, -1], 200)
+    X = rng.normal(size=(800, 40)) + rng.random(40) * 0.4 * y[:, None]
+    by_f = FisherScore(significance=True).fit(X, y).pvalues_
+    found = LSDF(significance=True).fit(X, y).pvalues_
+    assert by_f.min() < 1e-6
+    np.testing.assert_allclose(found, by_f, rtol=0.5, atol=0.002)
+
+
+def test_the_denominator_of_variance_makes_gearys_c() -> None:
+    X = np.random.default_rng(0).lognormal(size=(120, 6))
+    graph = knn_graph(X, 4)
+    found = LaplacianScore(graph=graph, weights="binary", n_neighbors=4, denominator="variance").fit(X)
+    lists = np.zeros((120, 120))
+    lists[np.arange(120)[:, None], graph.indices] = 1
+    W = np.maximum(lists, lists.T)
+    squares = (W[:, :, None] * (X[:, None] - X[None]) ** 2).sum(axis=(0, 1))
+    geary = 119 * squares / (2 * W.sum() * ((X - X.mean(axis=0)) ** 2).sum(axis=0))
+    np.testing.assert_allclose(found.scores_ * 119 / W.sum(), geary, rtol=1e-12)
+    np.testing.assert_allclose(found.score_fields_["denominator"], 120 * X.var(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["heavy", "rare"])
@@ -271,16 +352,105 @@ def test_filters_have_the_pvalues_of_textbooks() -> None:
         assert p == pytest.approx(scipy.stats.chi2.sf(found_g.statistic / correction, found_g.dof), rel=1e-6)
 
 
-def test_equal_features_are_in_one_half() -> None:
-    first = np.array([0, 1, 0, 3, 1, 5, 0, 7, 8, 9])
-    for seed in range(20):
-        halves = random_halves(first, seed)
-        assert all(halves[feature] == halves[leader] for feature, leader in enumerate(first))
-        assert 3 <= halves.sum() <= 7
-    assert {*random_halves(np.arange(1000), 0)} == {0, 1}
+def test_features_that_are_all_equal_have_no_test() -> None:
     X = np.tile(np.random.default_rng(0).normal(size=(30, 1)), 3)
-    with pytest.raises(InputError, match="no two different ones"):
-        LaplacianScore(significance=True).fit(X)
+    found = LaplacianScore(significance=True, metric="cosine").fit(X)
+    assert np.isnan(found.pvalues_).all()
+    assert all(
+        found.reasons_ == "no p-value: all features are one block, so none is left to make a graph that tests another"
+    )
+
+
+@pytest.mark.parametrize("gap", [None, 3.0])
+@pytest.mark.parametrize("named", [False, True])
+def test_no_feature_is_tested_on_a_graph_of_its_equals_its_block_or_near_ones(named: bool, gap: float | None) -> None:
+    first, block = np.arange(400), np.arange(400) // 10
+    first[399] = 7  # equal features of two blocks
+    places = np.cumsum(np.random.default_rng(0).random(400) + 0.1)
+    names = {str(feature): f"b{number}" for feature, number in enumerate(block)} if named else {}
+    blocks = FeatureBlocks(names, gap, () if gap is None else tuple(places))
+    for seed in range(5):
+        graphs = split_graphs(first, blocks, seed)
+        for half in (0, 1):
+            inside, tested = np.flatnonzero(graphs[half]), np.flatnonzero(graphs[2] == half)
+            assert inside.size > 50
+            assert 100 < tested.size < 300
+            assert not {*first[inside]} & {*first[tested]}
+            if named:
+                assert not {*block[inside]} & {*block[tested]}
+            if gap is not None:
+                assert np.abs(places[inside][:, None] - places[tested]).min() >= gap
+        assert (graphs[2] < 2).all()
+    for one in (FeatureBlocks(dict.fromkeys(names, "all")), FeatureBlocks(names, 300.0, tuple(places))):
+        if one.blocks or one.gap:
+            np.testing.assert_array_equal(split_graphs(first, one, 0), np.repeat([[1], [1], [2]], 400, axis=1))
+
+
+def blocks_of_noise(seed: int) -> np.ndarray:
+    """Return 200 columns in blocks of ten that are correlated by one half."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(200, 200)) + np.repeat(rng.normal(size=(200, 20)), 10, axis=1)
+
+
+def test_blocks_that_are_known_are_no_structure() -> None:
+    block = np.arange(200) // 10
+    plain = LaplacianScore(significance=True).fit(blocks_of_noise(0))
+    assert np.count_nonzero(plain.qvalues_ < 0.05) > 100
+    known = [
+        LaplacianScore(significance=True, significance_blocks=block).fit(blocks_of_noise(seed)) for seed in range(5)
+    ]
+    assert sum(np.count_nonzero(found.qvalues_ < 0.05) for found in known) <= 5
+    assert 0.02 < np.mean([found.pvalues_ < 0.05 for found in known]) < 0.1
+    one = LaplacianScore(significance=True, significance_gap=500).fit(blocks_of_noise(0))
+    assert np.isnan(one.pvalues_).all()
+    np.testing.assert_array_equal(one.scores_, plain.scores_)
+    for wrong in ({"significance_blocks": [1, 2]}, {"significance_gap": -1.0}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            LaplacianScore(significance=True, **wrong).fit(blocks_of_noise(0))
+
+
+@pytest.mark.parametrize("way", ["names", "file", "gap"])
+def test_blocks_of_a_job_are_those_of_a_selector(tmp_path: Path, way: str) -> None:
+    X, block = blocks_of_noise(1), np.arange(200) // 10
+    names = [f"{number}.5" for number in range(200)]
+    pd.DataFrame(X, columns=names).to_parquet(tmp_path / "data.parquet")
+    rules: dict[str, dict[str, Any]] = {
+        "names": {"blocks": {f"{tens}\\d\\.5" if tens else r"\d\.5": str(tens) for tens in range(20)}},
+        "file": {"blocks": str(tmp_path / "blocks.csv"), "fdr_method": "by"},
+        "gap": {"gap": 11.0},
+    }
+    pd.DataFrame({"feature": names, "group": block}).to_csv(tmp_path / "blocks.csv", index=False)
+    result = daskfs.run(
+        {
+            "data": {"source": str(tmp_path / "data.parquet")},
+            "methods": ["LaplacianScore"],
+            "significance": rules[way],
+            "evaluate": None,
+            "output": {"path": str(tmp_path / "run")},
+        }
+    )
+    keys = {"significance_gap": 11.0} if way == "gap" else {"significance_blocks": block}
+    own = LaplacianScore(significance=True, fdr_method=rules[way].get("fdr_method", "bh"), **keys)
+    own.fit(pd.DataFrame(X, columns=names))
+    table = result.ranking.sort_values("feature")
+    np.testing.assert_array_equal(table["pvalue"], own.pvalues_)
+    np.testing.assert_array_equal(table["qvalue"], own.qvalues_)
+    assert "share structure with other features" in repr(result)
+    none = daskfs.run({**job(tmp_path), "significance": {"gap": 1e9}, "output": {"path": str(tmp_path / "none")}})
+    assert [text for text in none.warnings if "LaplacianScore: no p-values: all features are one block" in text]
+
+
+def test_qvalues_of_benjamini_and_yekutieli() -> None:
+    X, labels = noise(0)
+    X[:, :9] += labels["classes"][:, None] * 0.4
+    found = FisherScore(significance=True, fdr_method="by").fit(X, labels["classes"])
+    expected = scipy.stats.false_discovery_control(found.pvalues_, method="by")
+    np.testing.assert_allclose(found.qvalues_, expected)
+    plain = FisherScore(significance=True).fit(X, labels["classes"])
+    assert (plain.qvalues_ <= found.qvalues_).all()
+    unknown: Any = "bonferroni"
+    with pytest.raises(InputError, match="fdr_method"):
+        FisherScore(significance=True, fdr_method=unknown).fit(X, labels["classes"])
 
 
 def test_degenerate_features_and_few_rows_have_none_or_one() -> None:
@@ -299,7 +469,6 @@ def test_degenerate_features_and_few_rows_have_none_or_one() -> None:
         np.array([0.5]),
         ratios()["binary"][0].invariants(),
         column_tails(X[:5, [2]], column_moments(X[:5, [2]]), PLAIN),
-        small_is_good=True,
     )
     assert np.isnan(few[0][0])
 
@@ -424,6 +593,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     )
     assert outcome.code == 0, outcome.err
     assert "more than chance, at a false discovery rate of 1 %: FisherScore 5 of 60, LSDF" in outcome.out
+    assert "follow the labels" in outcome.out
     selected = rows_of(tmp_path / "ranked" / "selected_features.csv")
     assert {row["method"] for row in selected} == {"FisherScore", "LSDF"}
     assert all(float(row["qvalue"]) <= 0.01 for row in selected)

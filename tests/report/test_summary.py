@@ -11,9 +11,10 @@ import pytest
 
 from daskfs.criteria.consensus import CONSENSUS
 from daskfs.criteria.registry import criteria
+from daskfs.graph.halves import feature_axis
 from daskfs.report.method_view import COLUMNS
 from daskfs.report.model import Graph
-from daskfs.report.summary import feature_axis, graph_warnings
+from daskfs.report.summary import graph_warnings
 from tests.cli.command import daskfs, write_job
 from tests.report.test_render import assert_sound
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from daskfs.criteria.laplacian import GraphParameters, laplacian_fields
+from daskfs.criteria.laplacian import GraphParameters, quotient
 from daskfs.criteria.registry import Criterion
-from daskfs.criteria.statistics import NeedGraphForms, NeedSignTable, SignTable, Statistics, statistic_of
+from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedSignTable, SignTable, Statistics, statistic_of
 from daskfs.kernels.statistics.mutual_information import normalized_mutual_information
 
 TradeOff = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -46,7 +46,7 @@ def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Map
     NaN where the graph term is NaN. With trade_off "auto" the score is NaN until :func:`mix_terms` makes it from both.
     """
     table = statistic_of(statistics, _statistics(parameters)[1], SignTable)
-    graph_term = laplacian_fields(statistics, parameters)["score"]
+    graph_term = quotient(statistic_of(statistics, _statistics(parameters)[0], GraphForms))
     label_term = 1.0 - normalized_mutual_information(table.upper, table.counts)
     label_term[np.isnan(graph_term)] = np.nan
     open_score = np.full_like(graph_term, np.nan)

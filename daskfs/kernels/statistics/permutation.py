@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import factorial, prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from scipy.special import chdtrc, gammainc, gammaincc, ndtr
+from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from daskfs.kernels.panel.backend import Passes
 from daskfs.kernels.scaling import inverse_or_zero
@@ -36,10 +36,10 @@ p-values are found by permutation.
 NORMAL_MOMENTS = {2: 1.0, 3: 0.0, 4: 3.0, 6: 15.0}
 LEAST_SKEWNESS = 1e-4
 """Skewness below which a type III curve is a normal one, to the accuracy of its functions."""
-MOST_RATIO = 1e8
-"""Ratio that stands for an infinite one."""
 MIN_ROWS = 6
 """Fewest rows of which the third moment exists."""
+FDRMethod = Literal["bh", "by"]
+"""Names of SciPy for the control of false discovery rates."""
 Pattern = tuple[int, ...]
 """Sizes of the blocks of a partition, descending."""
 
@@ -140,54 +140,49 @@ def ratio_moments(c: np.ndarray, invariants: RatioInvariants, tails: Tails) -> t
 
 
 def ratio_pvalues(
-    c: np.ndarray,
-    invariants: RatioInvariants,
-    tails: Tails,
-    *,
-    small_is_good: bool,
-    n_contrasts: int | None = None,
+    c: np.ndarray, invariants: RatioInvariants, tails: Tails, of_classes: tuple[float, int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probability under permutation of a ratio at least as good as c, and where it is in doubt.
+    """Return the probability under permutation of a ratio as small as c, and where it is in doubt.
 
     Parameters
     ----------
     c
         Observed ratios f'Af / f'Bf, shape (width,), float64.
     invariants
-        Invariants of A - cB.
+        Invariants of A - cB; of A - eB where permutations leave f'Bf as it is, the sum of squares about the mean.
     tails
         Central moments of the features over the rows that are permuted.
-    small_is_good
-        Whether the lower tail counts.
-    n_contrasts
-        Number of directions in which A is much larger than in all others, as the contrasts of a few classes are, if the
-        upper tail counts; None if there are no such ones.
+    of_classes
+        The expectation e of such a ratio of classes, and their number; None for others.
 
     Returns
     -------
     pvalues
         Shape (width,), float64; NaN where c is not finite, for fewer than :data:`MIN_ROWS` rows, and for constants.
-        The tail is that of Pearson's type III curve with the first three moments of T; with contrasts, that of a
-        multiple of chi-squared of as many degrees of freedom plus a normal variable, with the same moments.
+        The tail is that of Pearson's type III curve with the first three moments of T; with `of_classes` that of a
+        product with the same moments, of the share of the scatter within classes, as the F test has it, and of the mean
+        size of the class.
     in_doubt
         Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
         diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
     """
-    found, in_doubt = np.full(c.shape, np.nan), np.zeros(c.shape, bool)
     known = np.isfinite(c) & (tails.moments[2] > 0)
-    if tails.n_rows < MIN_ROWS or not known.any():
-        return found, in_doubt
-    own = Tails(tails.n_rows, {order: values[known] for order, values in tails.moments.items()})
-    mean, variance, skewness = ratio_moments(c[known], invariants, own)
-    z = np.divide(-mean, np.sqrt(np.abs(variance)), out=np.full_like(mean, np.nan), where=variance > 0)
-    if n_contrasts is not None:
-        found[known] = _contrast_tail(z, skewness, n_contrasts)
-    else:
-        found[known] = _type_three(z, skewness) if small_is_good else _type_three(-z, -skewness)
-    width = int(known.sum())
-    normal = Tails(tails.n_rows, {order: np.full(width, value) for order, value in NORMAL_MOMENTS.items()})
-    few_degrees = invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2]
-    in_doubt[known] = few_degrees | (np.abs(skewness - ratio_moments(c[known], invariants, normal)[2]) > OWN_SKEWNESS)
+    if tails.n_rows < MIN_ROWS:
+        return np.full(c.shape, np.nan), np.zeros(c.shape, bool)
+    at = c if of_classes is None else np.zeros_like(c)
+    normal = Tails(tails.n_rows, {order: np.full(c.shape, value) for order, value in NORMAL_MOMENTS.items()})
+    usual = ratio_moments(at, invariants, normal)[2]
+    mean, variance, skewness = ratio_moments(at, invariants, tails)
+    in_doubt = known & (np.abs(skewness - usual) > OWN_SKEWNESS)
+    found = np.where(known, 1.0, np.nan)  # for ratios that no permutation changes
+    varies = known & (variance > 0)
+    mean, deviation, skewness = mean[varies], np.sqrt(variance[varies]), skewness[varies]
+    if of_classes is None:
+        found[varies] = _type_three(-mean / deviation, skewness)
+        in_doubt |= known & (invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2])
+    elif varies.any():
+        deviation = deviation / (tails.n_rows * tails.moments[2][varies])
+        found[varies] = _share_tail(c[varies], tails.n_rows, *of_classes, deviation, skewness)
     return found, in_doubt
 
 
@@ -202,31 +197,44 @@ def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
     return found
 
 
-def _contrast_tail(z: np.ndarray, skewness: np.ndarray, n_contrasts: int) -> np.ndarray:
-    """Return P(a C + N >= z), C chi-squared and N normal, for mean 0, variance 1 and some skewness, (width,)."""
-    # C alone makes the skewness; a type III curve of this skewness would have too light a tail
-    scale = np.cbrt(np.maximum(skewness, 0.0) / (8 * n_contrasts))
-    scale = np.clip(scale, 1e-6, np.sqrt(0.5 / n_contrasts))
-    spread = np.sqrt(np.maximum(1 - 2 * n_contrasts * scale**2, 0.0))
-    nodes = np.linspace(-8.5, 8.5, 341)
-    # where N is tilted by the exponential tail of C, so that the far tail is summed where it lies
-    tilt = np.minimum(spread / (2 * scale), np.maximum(z, 0.0) / np.maximum(spread, 1e-9))
-    places = nodes + tilt[:, None]
-    rest = (z[:, None] - spread[:, None] * places) / scale[:, None] + n_contrasts
-    density = np.exp(-(places**2) / 2) * ((nodes[1] - nodes[0]) / np.sqrt(2 * np.pi))
-    return np.clip((chdtrc(n_contrasts, np.maximum(rest, 0.0)) * density).sum(axis=1), 0.0, 1.0)
+def _share_tail(
+    c: np.ndarray, n_rows: int, expected: float, n_classes: int, deviation: np.ndarray, skewness: np.ndarray
+) -> np.ndarray:
+    """Return P(R H <= c), (width,), for three moments of R H, with R and H independent, as of a normal feature.
+
+    R, beta, is the share of scatter within classes; H the mean size of the class by scatter, constant for equal sizes.
+    """
+    a, b = (n_rows - n_classes) / 2, (n_classes - 1) / 2
+    r, variance = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
+    third = 2 * (b - a) * variance / ((a + b) * (a + b + 2))
+    h = expected / r
+    of_h = np.maximum((deviation**2 - h**2 * variance) / (r**2 + variance), 0.0)
+    rest = skewness * deviation**3 - third * h * (h**2 + 3 * of_h) - 6 * r * h * variance * of_h
+    scale = np.sqrt(of_h)
+    skew = rest / (r**3 + third + 3 * r * variance)
+    skew = np.clip(np.divide(skew, scale**3, out=np.zeros_like(c), where=scale > 1e-9 * h), -2.0, 2.0)
+    skew = np.where(np.abs(skew) < LEAST_SKEWNESS, LEAST_SKEWNESS, skew)
+    reach = np.minimum(np.maximum(h - c, 0.0) / np.maximum(scale, 1e-9 * h), 38.0) + 8.5  # the far tail is where H is
+    nodes = np.linspace(-reach, 8.5, 341, axis=-1)
+    c, scale, skew, reach = (values[:, None] for values in (c, scale, skew, reach))
+    # Wilson and Hilferty's quantiles of type III curves
+    sizes = h + scale * (2 / skew) * ((1 + skew * nodes / 6 - skew**2 / 36) ** 3 - 1)
+    shares = np.divide(c, sizes, out=np.ones_like(sizes), where=sizes > c)
+    density = np.exp(-(nodes**2) / 2) * (reach + 8.5) / (340 * np.sqrt(2 * np.pi))
+    return np.clip((betainc(a, b, shares) * density).sum(axis=1), 0.0, 1.0)
 
 
-def qvalues(pvalues: np.ndarray) -> np.ndarray:
-    """Return the smallest false discovery rates at which features pass (Benjamini and Hochberg 1995).
+def qvalues(pvalues: np.ndarray, method: FDRMethod = "bh") -> np.ndarray:
+    """Return the smallest false discovery rates at which features pass, NaN for those without a p-value.
 
-    Both have shape (n_features,), float64; NaN for features without.
+    Both have shape (n_features,), float64. "bh" is of Benjamini and Hochberg (1995), "by" of Benjamini and Yekutieli
+    (2001), which holds for tests that depend on each other in any way.
     """
     from scipy.stats import false_discovery_control
 
     found, known = np.full(pvalues.shape, np.nan), ~np.isnan(pvalues)
     if known.any():
-        found[known] = false_discovery_control(pvalues[known])
+        found[known] = false_discovery_control(pvalues[known], method=method)
     return found
 
 

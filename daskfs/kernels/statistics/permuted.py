@@ -12,7 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.compiled import compiled
-from daskfs.kernels.statistics.permutation import MOST_RATIO
 
 ENOUGH, LEAST_DRAWN = 20, 200
 """Permutations at least as good as the observed order that settle a p-value, and fewest permutations at all."""
@@ -25,11 +24,10 @@ _SHIFT, _MULTIPLIER, _INCREMENT = np.uint64(32), np.uint64(6364136223846793005),
 
 @dataclass(frozen=True)
 class RatioTerms:
-    """Terms of the forms f'Af and f'Bf of one column, over rows i and classes c.
+    """Terms of the forms f'Af and f'Bf of one column, over rows i and classes.
 
-    f'Af is the sum of a_i f_i**2, less f'Wf if `in_numerator`, else plus the sum of the squares of class sums less the
-    square of their sum. f'Bf is the sum of b_i f_i**2, less f'Wf unless `in_numerator`, less (g'f)**2, and less
-    `class_weight` times the sum of the squares of class sums.
+    f'Af is the sum of a_i f_i**2, less f'Wf, less the sum of the squares of class sums. f'Bf is the sum of b_i f_i**2,
+    less (g'f)**2.
 
     Attributes
     ----------
@@ -37,28 +35,24 @@ class RatioTerms:
         Shape (n_rows,), float64.
     weights
         W, symmetric, of zero diagonal.
-    in_numerator
-        Whether W is part of A, not of B.
     codes
         Class of each row, shape (n_rows,), int64, -1 for none.
-    n_classes, class_weight
-        Number of classes, and their weight in B.
+    n_classes
+        Number of classes.
     """
 
     a: np.ndarray
     b: np.ndarray
     g: np.ndarray
     weights: sp.csr_matrix
-    in_numerator: bool
     codes: np.ndarray
     n_classes: int
-    class_weight: float
 
 
-def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray, *, small_is_good: bool) -> np.ndarray:
+def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray) -> np.ndarray:
     """Return p-values by sequential permutation (Besag and Clifford 1991).
 
-    A column is permuted until :data:`ENOUGH` permutations, of :data:`LEAST_DRAWN` or more, are at least as good as its
+    A column is permuted until :data:`ENOUGH` permutations, of :data:`LEAST_DRAWN` or more, have a ratio as small as its
     own order, or there were :data:`MOST_DRAWN` of them. The generator starts anew for each column, so that the result
     does not depend on which are tested together.
 
@@ -70,8 +64,6 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray, *, smal
         Terms of the ratio.
     rows
         Rows over which values are permuted, shape (n_rows,), int64.
-    small_is_good
-        Whether small ratios are good.
 
     Returns
     -------
@@ -81,7 +73,6 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray, *, smal
     found = np.empty(F.shape[1])
     W = terms.weights
     diagonals, graph = np.stack([terms.a, terms.b, terms.g]), (W.indptr, W.indices, W.data)
-    settings = (terms.in_numerator, terms.class_weight)
     for column in range(F.shape[1]):
         values = F[rows, column].astype(np.float64)
         values -= np.partition(values, values.size // 2)[values.size // 2]  # most values, where these are equal
@@ -90,9 +81,8 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray, *, smal
         order = np.concatenate([rows[carriers], np.delete(rows, carriers)])
         steps = carriers.size * (1 + W.nnz / max(W.shape[0], 1))
         most = int(np.clip(MOST_STEPS / max(steps, 1), LEAST_DRAWN, MOST_DRAWN))
-        limits = (most, 1.0 if small_is_good else -1.0)
         sums = np.zeros(terms.n_classes)
-        n_better, n_drawn = _permute(values[carriers], order, diagonals, graph, terms.codes, sums, settings, limits)
+        n_better, n_drawn = _permute(values[carriers], order, diagonals, graph, terms.codes, sums, most)
         by_count = n_better < ENOUGH or n_drawn == LEAST_DRAWN
         found[column] = (n_better + 1) / (n_drawn + 1) if by_count else n_better / n_drawn
     return found
@@ -106,24 +96,21 @@ def _permute(
     graph: tuple[np.ndarray, np.ndarray, np.ndarray],
     codes: np.ndarray,
     sums: np.ndarray,
-    settings: tuple[bool, float],
-    limits: tuple[int, float],
+    most: int,
 ) -> tuple[int, int]:
     """Return the number of good permutations, and of all; the first rows of `order` carry the values."""
     f = np.zeros(codes.size)
     state, n_rows = np.uint64(88172645463325252), np.uint64(order.size)
-    most, sign = limits
-    numerator, denominator = _forms(values, order, diagonals, graph, codes, sums, settings, f)
-    c = numerator / denominator if denominator > 0 else MOST_RATIO
+    numerator, denominator = _forms(values, order, diagonals, graph, codes, sums, f)
+    c = numerator / denominator
     n_better = 0
     for number in range(1, most + 1):
         for k in range(values.size):
             state = state * _MULTIPLIER + _INCREMENT
             j = k + np.int64(((state >> _SHIFT) * (n_rows - np.uint64(k))) >> _SHIFT)
             order[k], order[j] = order[j], order[k]
-        numerator, denominator = _forms(values, order, diagonals, graph, codes, sums, settings, f)
-        excess = sign * (numerator - c * denominator)
-        n_better += excess <= ROUNDING * (abs(numerator) + abs(c * denominator))
+        numerator, denominator = _forms(values, order, diagonals, graph, codes, sums, f)
+        n_better += numerator - c * denominator <= ROUNDING * (abs(numerator) + abs(c * denominator))
         if n_better >= ENOUGH and number >= LEAST_DRAWN:
             return n_better, number
     return n_better, most
@@ -137,12 +124,10 @@ def _forms(
     graph: tuple[np.ndarray, np.ndarray, np.ndarray],
     codes: np.ndarray,
     sums: np.ndarray,
-    settings: tuple[bool, float],
     f: np.ndarray,
 ) -> tuple[float, float]:
     """Return f'Af and f'Bf; `f` is zero before and after, `sums` has room for the sums of the classes."""
     starts, targets, weights = graph
-    in_numerator, class_weight = settings
     a, b, line, joined = 0.0, 0.0, 0.0, 0.0
     for k in range(values.size):
         f[order[k]] = values[k]
@@ -160,10 +145,6 @@ def _forms(
         joined += x * near
     for k in range(values.size):
         f[order[k]] = 0.0
-    total, squares = 0.0, 0.0
     for one in sums:
-        total += one
-        squares += one * one
-    a += squares - total * total
-    b -= class_weight * squares + line * line
-    return (a - joined, b) if in_numerator else (a, b - joined)
+        a -= one * one
+    return a - joined, b - line * line
