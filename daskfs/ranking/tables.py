@@ -104,10 +104,8 @@ def _cell(value: Any) -> str:
     # writes 1.0 as 1, True as true and quotes all names of columns: tables would differ from those of earlier versions.
     if value is None:
         return ""
-    if isinstance(value, float):
-        return repr(value)
-    text = str(value)
-    if _SPECIAL.search(text) is None:
+    text = repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float) or _SPECIAL.search(text) is None:
         return text
     if isinstance(value, str):
         text = re.sub(FORMULA, DEFUSED, text)
