@@ -41,7 +41,7 @@ settings.load_profile("daskfs")
 TIERS = ("long", "platforms", "shared_data")
 LAWS = "hypothesis"  # Hypothesis marks its tests: those of all tiers run where -m names it
 MEMORY = "/dev/shm"
-WRITTEN_BYTES = 2 << 30  # by the default tier, 1.5 GiB at most at a time
+WRITTEN_BYTES = 2 << 30  # at a time: 1.5 GiB at most by the default tier, some 500 MB by each process of the long one
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -68,12 +68,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the filter DASKFS_WARNINGS before those of pyproject.toml, which are exceptions to it; and the files of the
-    default tier into memory where there is room: its runs write many small ones, and wait for each to be on the disk.
+    """Put the filter DASKFS_WARNINGS before those of pyproject.toml, which are exceptions to it; and the files of
+    tests into memory where there is room: runs write many small ones, and wait for each to be on the disk.
     """
     if action := os.environ.get("DASKFS_WARNINGS"):
         config.getini("filterwarnings").insert(0, action)
-    if _is_default(config) and _has_room(MEMORY):
+    if _has_room(MEMORY):
         tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
 
 

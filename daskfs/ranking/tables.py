@@ -28,6 +28,8 @@ FORMULA = r"^('*[=+\-@\t\r\n])"
 quote always restores the text.
 """
 DEFUSED = r"'\1"
+_SPECIAL = re.compile(rf'{FORMULA}|[,"\r\n]')
+"""What makes a text differ from its cell; most have none of it."""
 
 
 def method_scores(store: Store, method: Method) -> np.ndarray:
@@ -115,6 +117,8 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float) or _SPECIAL.search(text) is None:
+        return text
     if isinstance(value, str):
         text = re.sub(FORMULA, DEFUSED, text)
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text

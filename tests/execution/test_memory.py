@@ -17,7 +17,7 @@ from tests.execution.test_evaluation import EVALUATIONS
 from tests.execution.test_memory_of_loops import ELIMINATIONS, LOOPS
 from tests.execution.test_memory_of_searches import SEARCHES
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
 
 SHAPES = {
     "tall": "synthetic:mixture?n_samples=30000&n_features=24&n_classes=4&n_informative=8&seed=1",
