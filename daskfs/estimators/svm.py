@@ -42,8 +42,9 @@ class SVMRFE(NeighborSelector):
     laplacian
         Whether to add ``gamma_I f'Lf``, over labeled and unlabeled rows, to the objective. The kernel is then
         ``k - k_x'(I / (2 gamma_I) + LK)^-1 L k_z`` (the 1 / (4 gamma_I) of the paper does not follow from its
-        objective), rescaled to mean diagonal 1, as it shrinks for growing gamma_I. Without `laplacian`, unlabeled rows
-        (-1, or NaN in a float y) only contribute to the means and deviations that scale the features.
+        objective), rescaled to mean diagonal 1 over the labeled rows ("landmarks": over all rows), as it shrinks for
+        growing gamma_I. Without `laplacian`, unlabeled rows (-1, or NaN in a float y) only contribute to the means and
+        deviations that scale the features.
     C
         Slack cost of a row of sample weight 1, above 0. Sample weights also multiply edges and sums over landmarks.
     gamma

@@ -201,7 +201,7 @@ class TestRegression:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("laplacian", ("--data", "nowhere"), "holds none of COIL20.npz, ORL.npz, warpPIE10P.npz"),
+        ("laplacian", ("--data", "nowhere"), "holds none of COIL20.npz, ORL.npz, PIE_32x32_10subj.npz, warp"),
         ("laplacian", ("--sets", "PIE"), "invalid choice: 'PIE'"),
         ("regression", ("--data", "nowhere"), "holds none of tecator.npz, corn_m5.npz"),
         ("regression", ("--n-sets", "-1"), "--n-sets is -1: 0 at least."),

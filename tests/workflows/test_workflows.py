@@ -162,13 +162,14 @@ def test_sselect_experiment_in_small_form(
 ) -> None:
     data = load_digits(n_class=2)
     np.savez(tmp_path / "zero_one.npz", X=data.data[:150], y=data.target[:150])
-    arguments = ("--data", tmp_path, "--set", "zero_one", "--draws", 1, "--labels", 2, "--workers", 0)
+    arguments = ("--data", tmp_path, "--sets", "zero_one", "absent", "--draws", 1, "--labels", 2, "--workers", 0)
     program = load_paper("sselect", monkeypatch)
     program.main([str(argument) for argument in (*arguments, "--output", tmp_path / "runs")])
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     (header, row, mean), (trade_offs, accuracies, cuts) = tables(lines)
-    best, report = lines[-1], captured.err.splitlines()[-1]
+    best, report = lines[-2], captured.err.splitlines()[-1]
+    assert f"skipped absent: {tmp_path}/absent.npz is not there" in captured.err
     assert header[:4] == ["labels", "sSelect", "Fisher", "Laplacian"]
     own, fisher, laplacian, over_fisher, over_laplacian = map(float, row[1:6])
     assert row[6:] == ["-", "-"]
@@ -187,9 +188,21 @@ def test_sselect_experiment_in_small_form(
     assert Path(report.removeprefix("report: ")).is_file()
 
 
+def test_gains_stand_beside_those_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = load_paper("sselect", monkeypatch)
+    accuracy = {"sSelect": 0.9, "Fisher": 0.8, "Laplacian": 0.6}
+    result = {2: {method: np.full((1, 1), value) for method, value in accuracy.items()}}
+    for name, printed in {"PCMAC": [0.0610, 0.1254], "BASEHOCK": [0.0560, 0.1389]}.items():
+        ((_, row, _),) = tables(program.table(name, result))
+        assert [float(cell) for cell in row[4:]] == [0.1, 0.3, *printed]
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
-    [("sselect", "PCMAC.npz is not there"), ("ssufs", "binaryalphadigs.npz, colon.npz, segment.npz, Isolet.npz")],
+    [
+        ("sselect", "none of PCMAC.npz, BASEHOCK.npz."),
+        ("ssufs", "none of binaryalphadigs.npz, colon.npz, segment.npz, Isolet.npz, wdbc.npz."),
+    ],
 )
 def test_experiment_names_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, missing: str
@@ -204,20 +217,27 @@ def test_experiment_names_what_is_missing(
 @pytest.mark.cluster
 def test_ssufs_experiment_in_small_form(tmp_path: Path) -> None:
     write_set(tmp_path / "segment.npz", load_wine())
-    arguments = ("--data", tmp_path, "--sets", "segment", "colon", "--draws", 1, "--gammas", 1, 100, "--workers", 1)
-    done = script("workflows/papers/ssufs.py", *arguments)
+    arguments = ("--data", tmp_path, "--sets", "segment", "colon", "--draws", 2, "--gammas", 1, 100, "--workers", 1)
+    done = script("workflows/papers/ssufs.py", *arguments, "--etas", 0.1, 1000)
     assert done.returncode == 0, done.stderr
     assert f"skipped colon: {tmp_path}/colon.npz is not there" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("segment: accuracy of a linear SVM, mean over [3, 4, 5, 6,")
     ((header, *rows),) = tables(lines)
-    assert header == ["", "paper", "measured", "gamma"]
+    assert header == ["", "paper", "measured", "gamma", "eta", "eta used"]
     assert [row[0] for row in rows] == ["sSelect", "LSDF", "PRPC", "RLSR", "DSSFS", "SSUFS"]
     printed, measured = ([float(row[column].split(" ± ")[0]) for row in rows] for column in (1, 2))
     assert printed == [0.670, 0.869, 0.854, 0.928, 0.928, 0.922]
     assert all(0.85 < value <= 1 for value in measured)
     assert [row[3] for row in rows[:3]] == [""] * 3
     assert all(set(row[3].split(", ")) <= {"1", "100"} for row in rows[3:])
+    assert rows[5][3] == rows[3][3]
+    assert [row[4:] for row in rows[:5]] == [["", ""]] * 5
+    assert set(rows[5][4].split(", ")) <= {"0.1", "1000"}
+    assert all(0 < float(bound) <= 1000 for bound in rows[5][5].split(" to "))
+    gain = float(lines[-2].removeprefix("- SSUFS less RLSR: ").partition(",")[0])
+    assert gain == pytest.approx(measured[5] - measured[3], abs=1.1e-3)
+    assert lines[-2].endswith("; in the paper -0.006")
 
 
 def svm_cells(lines: list[str]) -> dict[str, tuple[str, float, float]]:

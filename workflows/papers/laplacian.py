@@ -1,20 +1,21 @@
 """He, Cai and Niyogi (2005), "Laplacian Score for Feature Selection": Iris, and clusterings of images.
 
-    python workflows/papers/laplacian.py [--data FOLDER] [--sets COIL20 ORL warpPIE10P] [--subsets 20] [--workers 2]
+    python workflows/papers/laplacian.py [--data FOLDER] [--sets COIL20 ORL ...] [--subsets 20] [--workers 2]
 
 Iris (section 4.1) needs no data: scikit-learn's copy with the two rows that the UCI repository has otherwise. The
 figures are the paper's if ties of the nearest neighbor go to the first row, and if the graph is that of rows of unit
 length, its edges weigh alike (or exp(-d^2) of the lengths d), and scores are of the values as they are; the paper says
 none of this.
 
-Clustering (section 4.2) is of images in FOLDER, .npz files with ``X`` and ``y``: the paper's 68 persons of CMU PIE are
-not free, and warpPIE10P has 10 of them in other poses, so the rows of Table 1 are for orientation only. The Laplacian
-Score, 5 neighbors, and the variance rank the pixels of all images of 20 random subsets of c classes, k-means puts the
-images into c clusters by the first of them (10 starts, of which the best objective counts), and clusters are held
-against classes: accuracy under the best matching, and mutual information over the larger entropy. Selection and
-clustering see the same images, all values as they are. Pixels that are constant in a subset have no rank there, which
-leaves out the largest numbers of them on COIL20. Each set is a job under --output, which goes on where it stopped; its
-report has the curves, and images of the scores as in Figure 3.
+Clustering (section 4.2) is of images in FOLDER, .npz files with ``X`` and ``y``. The paper has 24 images of each of 68
+persons of CMU PIE, in one pose and expression. PIE_32x32_10subj has 170 of 10 of them, in five poses, and warpPIE10P 21
+of 10 in other poses, so the rows of Table 1 are for orientation only. The Laplacian Score, 5 neighbors, and the
+variance rank the pixels of all images of 20 random subsets of c classes, k-means puts the images into c clusters by the
+first of them (10 starts, of which the best objective counts), and clusters are held against classes: accuracy under the
+best matching, and mutual information over the larger entropy. Selection and clustering see the same images, all values
+as they are. Pixels that are constant in a subset have no rank there, which leaves out the largest numbers of them on
+COIL20. Each set is a job under --output, which goes on where it stopped; its report has the curves, and images of the
+scores as in Figure 3.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- clusterings
-SHAPES = {"COIL20": (32, 32), "ORL": (32, 32), "warpPIE10P": (55, 44)}
+SHAPES = {"COIL20": (32, 32), "ORL": (32, 32), "PIE_32x32_10subj": (32, 32), "warpPIE10P": (55, 44)}
 """Rows and columns of the images, which lie in the files column by column."""
 CLASSES = (5, 10, 15, 20, 30, 40)
 N_SELECTED = (20, 50, 100, 200, 300, 500)

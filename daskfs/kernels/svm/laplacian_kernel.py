@@ -43,8 +43,8 @@ def deform(
     labeled
         Row numbers of the labeled rows, shape (n_labeled,).
     scale
-        Factor of the kernel; None for 1 over its mean diagonal. Unscaled, it shrinks as gamma_I grows, until every
-        alpha is at C and no label counts.
+        Factor of the kernel; None for 1 over its mean diagonal, of the labeled rows. Unscaled, it shrinks as gamma_I
+        grows, until every alpha is at C and no label counts.
     """
     system = (2.0 * gamma_intrinsic * laplacian) @ K
     system[np.diag_indices(len(K))] += 1.0

@@ -164,7 +164,7 @@ def _anchored(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
 class LandmarkMachines:
     """Coefficients of all problems, shape (m, n_problems), float64, and the factor of the norm.
 
-    Under a graph, `scale` makes the mean diagonal of the kernel 1.
+    Under a graph, `scale` makes the mean diagonal of the kernel 1, over all rows.
     """
 
     coefficients: np.ndarray
