@@ -761,7 +761,8 @@ def test_data_in_place_of_a_job(tmp_path: Path, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", [["rank"], ["inspect"], ["init"], ["convert", "tiles.zarr"]])
-def test_a_job_in_place_of_data(tmp_path: Path, verb: list[str]) -> None:
+def test_a_job_in_place_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
     job = write_job(tmp_path, basic_job(tmp_path))
     refused(daskfs(verb[0], job, *verb[1:]), INPUT, f"{job} is a job file, and no data: 'daskfs run {job}' runs it")
 
