@@ -41,7 +41,7 @@ settings.load_profile("daskfs")
 TIERS = ("long", "platforms", "shared_data")
 LAWS = "hypothesis"  # Hypothesis marks its tests: those of all tiers run where -m names it
 MEMORY = "/dev/shm"
-WRITTEN_BYTES = 2 << 30  # at a time: 1.5 GiB at most by the default tier, some 500 MB by each process of the long one
+WRITTEN_BYTES = 2 << 30  # 1.5 GiB at most at a time by the default tier, less by the long one
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 

@@ -20,6 +20,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.store import Store
 from daskfs.store.tiles import PANEL_WIDTH, Shape
 
 if TYPE_CHECKING:  # importing it imports numba
@@ -54,10 +55,15 @@ def _blocks(context: Context, weighting: Weighting) -> Iterator[sp.csr_matrix]:
 def ratio_terms(context: Context, need: NeedInvariants) -> RatioTerms | None:
     """Return the terms of a ratio, with all weights of its graph; None if these are more than are held."""
     n_samples = context.tiles.shape.n_samples
-    if weight_summary(context.store, need.weighting)["n_edges"] > HELD_EDGES:
+    if is_too_large(context.store, need):
         return None
     half = sum(_blocks(context, need.weighting), sp.csr_matrix((n_samples, n_samples)))
     return ratio_of(context, need).terms((half + half.T).tocsr())
+
+
+def is_too_large(store: Store, need: NeedInvariants) -> bool:
+    """Return whether a graph has more edges than a worker holds, so that nothing is permuted on it."""
+    return bool(weight_summary(store, need.weighting)["n_edges"] > HELD_EDGES)
 
 
 def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio:

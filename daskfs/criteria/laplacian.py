@@ -134,8 +134,7 @@ def laplacian_fields(
 ) -> Mapping[str, np.ndarray]:
     """Return f'Lf over f~'D f~, and both terms, each (width,), float64; `half` is that of the features of the graph.
 
-    The score is in [0, 2] with the degrees as D. It is NaN for a feature that is constant on the rows that have an
-    edge.
+    The score is in [0, 2] if D holds the degrees, and NaN for a feature that is constant on the rows with an edge.
     """
     forms, *moments = (statistics[need] for need in _statistics(parameters, half))
     assert isinstance(forms, GraphForms)

@@ -32,7 +32,7 @@ from daskfs.estimators.opening import (
     variable_of,
 )
 from daskfs.graph.dominance import dominance_warnings
-from daskfs.graph.halves import FeatureBlocks
+from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks
 from daskfs.graph.precomputed import Graph
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
@@ -94,7 +94,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     ranking_
         Shape (n_features,), int64: 1 is best; ties by feature index, excluded features last.
     reasons_
-        Shape (n_features,), str: why a feature is excluded or has no score; empty for all others.
+        Shape (n_features,), str: why a feature is excluded or has no score or p-value; empty for all others.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     pvalues_, qvalues_
@@ -252,7 +252,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _blocks(self) -> FeatureBlocks:
         """Return the features that are in no graph that tests one of them."""
-        return FeatureBlocks()
+        return NO_BLOCKS
 
     def _made(self, parameters: Mapping[str, Any], label: str | None = None) -> Method:
         try:

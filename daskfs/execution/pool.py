@@ -146,7 +146,7 @@ class Pool:
         return {str(key): worker for worker, keys in found.items() for key in keys}
 
     def last_words(self, worker: str) -> dict[str, Any]:
-        """Return what is known of a lost worker: name, host, memory at its last report, how its process ended."""
+        """Return name and host of a lost worker, its memory at its last report, and how its process ended."""
         report, cluster = self._reports.get(worker, {}), None if self.client is None else self.client.cluster
         memory, limit = report.get("metrics", {}).get("memory"), report.get("memory_limit")
         return {

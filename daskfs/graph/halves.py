@@ -59,7 +59,7 @@ def split_features(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 
 def split_graphs(first_equal: np.ndarray, blocks: FeatureBlocks, random_state: int) -> np.ndarray:
-    """Return which features make either graph, and the one that tests each, shape (3, n_features), uint8.
+    """Return masks of the features of both graphs, and the graph that tests each, shape (3, n_features), uint8.
 
     Equal features and those of a block are in one half, chosen at random; `first_equal`, shape (n_features,), int64, is
     the first feature with the same values as each. The last row is 2 if no others are left to make a graph; then both

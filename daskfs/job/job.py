@@ -83,7 +83,7 @@ class Job(_Data):
 
     @property
     def tests(self) -> SignificanceBlock | None:
-        """How features are tested; None if they are not."""
+        """The block of the tests of features, with defaults where the job only asks for them; None without tests."""
         if isinstance(self.significance, SignificanceBlock):
             return self.significance
         return SignificanceBlock() if self.significance or self.select.fdr is not None else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.invariants import are_crossed
+from daskfs.criteria.invariants import are_crossed, is_too_large, tests_of
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.ranking.dropped import dropped_features, selected_features
@@ -84,14 +84,15 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 def why_untested(store: Store, method: Method) -> str:
     """Return why features of a method that tests have no p-value."""
-    return one_block(store, method) or "few rows carry it, on a graph too large to permute"
+    if any(is_too_large(store, need) for need in tests_of([method])):
+        return "few rows carry it, on a graph too large to permute"
+    return one_block(store, method) or "too few rows are tested, or all of them have one value"
 
 
 def one_block(store: Store, method: Method) -> str:
     """Return that a method tests no feature as all are in one block; empty if they are not."""
-    if are_crossed([method]) and (store.open(layout.HALVES)[2] == 2).all():
-        return "all features are one block, so none is left to make a graph that tests another"
-    return ""
+    is_one = are_crossed([method]) and (store.open(layout.HALVES)[2] == 2).all()
+    return "all features are one block, so none is left to make a graph that tests another" if is_one else ""
 
 
 def _row(

@@ -78,10 +78,8 @@ def plan_run(
         chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
     else:
         chain = Chain(data, methods, lists, (), given, rep)
-    chain = dataclasses.replace(
-        chain, redundancy=wanted, filtered=methods, memory_limit=workers.unit_limit, n_units=workers.n_units
-    )
-    chain = dataclasses.replace(chain, blocks=tested_blocks(job, names))
+    chain = dataclasses.replace(chain, redundancy=wanted, filtered=methods, blocks=tested_blocks(job, names))
+    chain = dataclasses.replace(chain, memory_limit=workers.unit_limit, n_units=workers.n_units)
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
     filtered = {} if wanted is None else {"filtered": True}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from daskfs.errors import JobError
-from daskfs.graph.halves import FeatureBlocks
+from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks
 from daskfs.job.job import Job
 from daskfs.ranking.redundancy import check_counts, numbered_choice, numbered_groups
 from daskfs.runs.tiles import source_spec
@@ -47,7 +47,7 @@ def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
 def tested_blocks(job: Job, names: Sequence[str] | None) -> FeatureBlocks:
     """Return the blocks of features for tests; none if there are no tests, or if the names are None."""
     if job.tests is None or names is None:
-        return FeatureBlocks()
+        return NO_BLOCKS
     return FeatureBlocks.of(names, numbered_groups(job.tests.block_of(), names, "significance.blocks"), job.tests.gap)
 
 

@@ -260,6 +260,14 @@ def test_labels_are_tested_on_labeled_rows_alone(name: str) -> None:
     )
 
 
+def test_too_few_labeled_rows_are_the_reason_for_no_pvalue() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    y = np.where(np.arange(30) < 5, np.arange(30) % 2, -1)
+    found = LSDF(significance=True).fit(X, y)
+    assert np.isnan(found.pvalues_).all()
+    assert set(found.reasons_) == {"no p-value: too few rows are tested, or all of them have one value"}
+
+
 def test_pvalues_of_lsdf_are_those_of_f_for_classes_of_one_size() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2, -1], 200)
@@ -267,7 +275,7 @@ def test_pvalues_of_lsdf_are_those_of_f_for_classes_of_one_size() -> None:
     by_f = FisherScore(significance=True).fit(X, y).pvalues_
     found = LSDF(significance=True).fit(X, y).pvalues_
     assert by_f.min() < 1e-6
-    np.testing.assert_allclose(found, by_f, rtol=0.5, atol=0.002)
+    np.testing.assert_allclose(found, by_f, rtol=0.1, atol=1e-4)
 
 
 def test_the_denominator_of_variance_makes_gearys_c() -> None:
