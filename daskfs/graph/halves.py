@@ -45,8 +45,7 @@ class FeatureBlocks:
         return cls(blocks, gap, () if places is None else tuple(places.tolist()))
 
 
-NO_BLOCKS = FeatureBlocks()
-"""Every feature is a block of its own."""
+NO_BLOCKS = FeatureBlocks()  # every feature is a block of its own
 
 
 def split_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:

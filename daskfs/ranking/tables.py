@@ -28,8 +28,7 @@ FORMULA = r"^('*[=+\-@\t\r\n])"
 quote always restores the text.
 """
 DEFUSED = r"'\1"
-_SPECIAL = re.compile(rf'{FORMULA}|[,"\r\n]')
-"""What makes a text differ from its cell; most have none of it."""
+_SPECIAL = re.compile(rf'{FORMULA}|[,"\r\n]')  # without these a text is its cell
 
 
 def method_scores(store: Store, method: Method) -> np.ndarray:
