@@ -33,6 +33,7 @@ from daskfs.store.records import Record
 
 if TYPE_CHECKING:
     from distributed import CancelledError, Future
+    from distributed.scheduler import WorkerState
 
 PER_THREAD = 2
 """Units of a worker per thread: one runs while the next one waits; a worker's death counts for these alone."""
@@ -279,7 +280,7 @@ class Flight:
         if self._problem is not None:
             self._retries.forget()
 
-    def resubmit(self, unit: int, n_deaths: int, worker: str) -> None:
+    def resubmit(self, unit: int, n_deaths: int, worker: WorkerState) -> None:
         """Resubmit a unit whose workers died, `worker` the last of them, unless more have died than allowed."""
         if self._retries.survives(unit, n_deaths) and self._problem is None:
             self._submit([unit], anywhere=True)
@@ -287,10 +288,10 @@ class Flight:
             stage = self._stage
             error = UnitError(
                 f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last "
-                f"{worker}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran out of "
+                f"{worker.address}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran out of "
                 "memory, raise cluster.memory_limit or start fewer workers."
             )
-            words = self._pool.last_words(worker)
+            words = self._pool.last_words(worker.address, worker)
             error.failure = write_unit_failure(self._context.store, stage, unit, self._inputs, error, words)
             self.stop(error)
 

@@ -28,6 +28,7 @@ from daskfs.stages.machine import machine_memory
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+    from distributed.scheduler import WorkerState
 
 ANSWER_SECONDS, ANSWER_SHARE = 10.0, 0.25
 """Response timeout of a worker in seconds, or as a share of the pool's `patience` if that is longer."""
@@ -123,7 +124,8 @@ class Pool:
         if self.client is None:
             return {}, set()
         threads = self._answer("ncores")
-        if not self._seen or time.monotonic() - self._seen[-1][0] > SEEN_SHARE * self.answer_seconds:
+        is_due = not self._seen or time.monotonic() - self._seen[-1][0] > SEEN_SHARE * self.answer_seconds
+        if is_due or threads.keys() - self._reports.keys():
             # of 500 workers the answer is 1 MB
             found = self.identities()
             self._reports.update(found)
@@ -145,13 +147,20 @@ class Pool:
         found = {} if self.client is None else self._answer("processing")
         return {str(key): worker for worker, keys in found.items() for key in keys}
 
-    def last_words(self, worker: str) -> dict[str, Any]:
-        """Return name and host of a lost worker, its memory at its last report, and how its process ended."""
-        report, cluster = self._reports.get(worker, {}), None if self.client is None else self.client.cluster
-        memory, limit = report.get("metrics", {}).get("memory"), report.get("memory_limit")
+    def last_words(self, worker: str, state: WorkerState | None = None) -> dict[str, Any]:
+        """Return name and host of a lost worker, its memory at its last report, and how its process ended.
+
+        `state` is what the scheduler says of one that may have joined and died before anybody asked.
+        """
+        report = self._reports.get(worker, {})
+        if not report and state is not None:
+            report = {"name": state.name, "host": state.host, "memory_limit": state.memory_limit}
+        cluster = None if self.client is None else self.client.cluster
+        memory = report.get("metrics", {}).get("memory")
+        reported = "not reported before its end" if memory is None else f"{memory} bytes at its last report"
         return {
             "lost worker": f"{worker}, name {report.get('name')}, host {report.get('host')}",
-            "its memory": None if memory is None else f"{memory} bytes at its last report, of at most {limit}",
+            "its memory": f"{reported}, of at most {report.get('memory_limit')}",
             "its end": cluster.last_words(worker, report.get("name")) if isinstance(cluster, Completing) else None,
         }
 

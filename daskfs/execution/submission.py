@@ -351,7 +351,7 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
                 msg = f"unit {unit} of stage {stage.name} left no record in {url}: do the workers share it?"
                 raise UnitError(msg)
         except KilledWorker as error:
-            flight.resubmit(unit, error.allowed_failures + 1, error.last_worker.address)
+            flight.resubmit(unit, error.allowed_failures + 1, error.last_worker)
         except NoValidWorkerError as error:
             msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
             raise ClusterError(msg) from error

@@ -33,7 +33,7 @@ def client_table(n_samples: int, n_features: int) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, Outside(Path(folder) / "outside", n_workers=2) as outside:
         scheduler, *workers = (psutil.Process(process.pid) for process in outside.processes)
         with Client(scheduler_file=str(outside.file)) as client:
-            X = da.random.default_rng(0).normal(size=(n_samples, n_features), chunks=(20_000, n_features))
+            X = da.random.default_rng(0).normal(size=(n_samples, n_features), chunks=(n_samples // 10, n_features))
             y = (X[:, 0] > 0).astype(int).compute()
             calls: dict[str, Callable[[Any, Any], Any]] = {
                 "FisherScore().fit": lambda X, y: FisherScore().fit(X, y),
@@ -41,7 +41,7 @@ def client_table(n_samples: int, n_features: int) -> Iterator[dict[str, Any]]:
                 "rank": lambda X, y: rank(X, y, methods=["FisherScore", "LaplacianScore"]),
             }
             for name, call in calls.items():
-                call(X[:50_000], y[:50_000])
+                call(X[: n_samples // 4], y[: n_samples // 4])
                 before = [cpu_of(of) for of in ([psutil.Process()], [scheduler], workers)]
                 started = time.perf_counter()
                 call(X, y)

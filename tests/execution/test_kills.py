@@ -670,7 +670,7 @@ def other_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-EVERY_NTH = int(os.environ.get("DASKFS_EVERY_NTH", "9"))
+EVERY_NTH = int(os.environ.get("DASKFS_EVERY_NTH", "15"))
 """Of the points where a worker freezes; 1 for all of them."""
 N_ROUNDS = int(os.environ.get("DASKFS_ROUNDS", "5"))
 """Rounds in which workers freeze at random times."""
@@ -810,7 +810,7 @@ def test_signal_to_a_run_without_workers(undisturbed: Undisturbed, tmp_path: Pat
 
 
 # ---------------------------------------------------------------------------------------------------- at random times
-SEED, N_EACH = 8, int(os.environ.get("DASKFS_KILLS", "5"))
+SEED, N_EACH = 8, int(os.environ.get("DASKFS_KILLS", "3"))
 KINDS = ("worker", "driver", "everything", "signal", "signal and worker")
 
 

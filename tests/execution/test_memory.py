@@ -185,7 +185,7 @@ def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: 
 
 
 def test_measured_peak_and_bytes_of_a_representation(tmp_path: Path) -> None:
-    measured(tmp_path, represented_case(tmp_path, 600_000))
+    measured(tmp_path, represented_case(tmp_path, 300_000))
 
 
 @pytest.mark.parametrize("shape", PROJECTED)

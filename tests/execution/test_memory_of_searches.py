@@ -27,17 +27,18 @@ BY_DESCENT = {"graph": {"engine": "descent", "n_neighbors": 10}}
 BY_PYNNDESCENT = {"graph": {"engine": "pynndescent", "metric": "manhattan", "n_neighbors": 10}}
 ONLY_LAPLACIAN = ("LaplacianScore",)
 TALL = "synthetic:mixture?n_samples={}&n_features=32&n_classes=4&n_informative=8&seed=1"
-WIDE = "synthetic:lowrank?n_samples=12000&n_features=2000&rank=10&seed=1"
-SPARSE = "synthetic:sparse?n_samples=16000&n_features=5000&density=0.01&n_classes=4&n_informative=50&seed=1"
+WIDE = "synthetic:lowrank?n_samples={}&n_features=2000&rank=10&seed=1"
+SPARSE = "synthetic:sparse?n_samples={}&n_features=5000&density=0.01&n_classes=4&n_informative=50&seed=1"
 SEARCHES = {
     "tall by cells": Case(TALL.format(150_000), ONLY_LAPLACIAN, BY_CELLS),
-    "wide by cells": Case(WIDE, ONLY_LAPLACIAN, BY_CELLS),
-    "sparse by cells": Case(SPARSE, ONLY_LAPLACIAN, BY_CELLS),
+    "wide by cells": Case(WIDE.format(12_000), ONLY_LAPLACIAN, BY_CELLS),
+    "sparse by cells": Case(SPARSE.format(16_000), ONLY_LAPLACIAN, BY_CELLS),
     "tall by descent": Case(TALL.format(60_000), ONLY_LAPLACIAN, BY_DESCENT),
-    "sparse by descent": Case(SPARSE, ONLY_LAPLACIAN, BY_DESCENT),
-    "tall by pynndescent": Case(TALL.format(60_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
-    "wide by pynndescent": Case(WIDE, ONLY_LAPLACIAN, BY_PYNNDESCENT),
-    "sparse by pynndescent": Case(SPARSE, ONLY_LAPLACIAN, BY_PYNNDESCENT),
+    "sparse by descent": Case(SPARSE.format(16_000), ONLY_LAPLACIAN, BY_DESCENT),
+    # of groups as large as those above, but of fewer: these take minutes
+    "tall by pynndescent": Case(TALL.format(30_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
+    "wide by pynndescent": Case(WIDE.format(7000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
+    "sparse by pynndescent": Case(SPARSE.format(12_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
     # compared in few components whatever happens
     "very wide": Case(
         "synthetic:lowrank?n_samples=4096&n_features=16000&rank=10&seed=1",

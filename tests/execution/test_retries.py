@@ -169,7 +169,8 @@ _raised: list[Exception] = []
 
 def killed() -> KilledWorker:
     """Return what a scheduler says of a task on whose workers it has given up, by Dask's own limit."""
-    return KilledWorker("score", SimpleNamespace(address="tcp://gone"), 3)  # type: ignore[arg-type]
+    worker = SimpleNamespace(address="tcp://gone", name="w0", host="gone", memory_limit=2**30)
+    return KilledWorker("score", worker, 3)  # type: ignore[arg-type]
 
 
 def score_troubled(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
