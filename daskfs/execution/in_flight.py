@@ -288,8 +288,8 @@ class Flight:
             stage = self._stage
             error = UnitError(
                 f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last "
-                f"{worker.address}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran out of "
-                "memory, raise cluster.memory_limit or start fewer workers."
+                f"{worker.address}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran "
+                "out of memory, raise cluster.memory_limit or start fewer workers."
             )
             words = self._pool.last_words(worker.address, worker)
             error.failure = write_unit_failure(self._context.store, stage, unit, self._inputs, error, words)

@@ -98,6 +98,7 @@ class Pool:
     _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
     _seen: list[tuple[float, set[str]]] = field(default_factory=list, compare=False)
     _reports: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
+    _ends: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def answer_seconds(self) -> float:
@@ -150,18 +151,21 @@ class Pool:
     def last_words(self, worker: str, state: WorkerState | None = None) -> dict[str, Any]:
         """Return name and host of a lost worker, its memory at its last report, and how its process ended.
 
-        `state` is what the scheduler says of one that may have joined and died before anybody asked.
+        `state` is what the scheduler says of one that may have joined and died before anybody asked. A cluster forgets
+        a worker that it replaces, so what it said first stays.
         """
         report = self._reports.get(worker, {})
         if not report and state is not None:
             report = {"name": state.name, "host": state.host, "memory_limit": state.memory_limit}
         cluster = None if self.client is None else self.client.cluster
+        if isinstance(cluster, Completing) and (end := cluster.last_words(worker, report.get("name"))):
+            self._ends[worker] = end
         memory = report.get("metrics", {}).get("memory")
         reported = "not reported before its end" if memory is None else f"{memory} bytes at its last report"
         return {
             "lost worker": f"{worker}, name {report.get('name')}, host {report.get('host')}",
             "its memory": f"{reported}, of at most {report.get('memory_limit')}",
-            "its end": cluster.last_words(worker, report.get("name")) if isinstance(cluster, Completing) else None,
+            "its end": self._ends.get(worker),
         }
 
     def leave(self, future: Future[Any]) -> None:

@@ -13,12 +13,15 @@ import re
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
 
 import pytest
 
 import daskfs
 from daskfs.errors import UnitError
+from daskfs.execution.pool import Pool
 from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
@@ -32,6 +35,10 @@ from tests.execution.halting import n_executing
 from tests.execution.runs import HERE
 from tests.execution.staged import threads_as_workers
 from tests.execution.test_kills import IN_NO_JOB, JOBS, Halts, Undisturbed, errors_of, halting_run, wait_until
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.scheduler import WorkerState
 
 SECRET = "\x1b[1ms3://me:hunter2@bucket/key"
 
@@ -253,6 +260,21 @@ def test_a_killed_worker_leaves_its_last_words(undisturbed: Undisturbed, tmp_pat
     assert re.search(r"its memory: \d+ bytes at its last report, of at most 2147483648", text)
     assert f"failure: {path}" in command("status", tmp_path / "run").out
     assert command("run", job, "-q", *HERE).code == 0
+
+
+def test_last_words_stay_when_the_cluster_has_replaced_the_worker() -> None:
+    """Of one that nobody asked about while it lived, too."""
+    cluster = mock.Mock(spec=["last_words", "complete"], last_words=mock.Mock(side_effect=["job 3 TIMEOUT", ""]))
+    pool = Pool(cast("Client", SimpleNamespace(cluster=cluster)))
+    state = cast("WorkerState", SimpleNamespace(name="w0", host="node-1", memory_limit=2**30))
+    words = pool.last_words("tcp://gone", state)
+    assert words == pool.last_words("tcp://gone", state)
+    assert cluster.last_words.call_args_list == [mock.call("tcp://gone", "w0")] * 2
+    assert list(words.values()) == [
+        "tcp://gone, name w0, host node-1",
+        "not reported before its end, of at most 1073741824",
+        "job 3 TIMEOUT",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- the log

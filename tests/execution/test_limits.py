@@ -158,8 +158,8 @@ def test_workers_that_are_there_must_have_the_limit_that_is_named(tmp_path: Path
     ],
 )
 def test_a_unit_that_outgrows_its_worker_is_named(tmp_path: Path, way: str, told: str) -> None:
-    """With what it was planned at, and not a word of Dask's. Every unit but the first does, and the next ones may before
-    the driver has heard of one: any of them is named, with its file.
+    """With what it was planned at, and not a word of Dask's. Every unit but the first does, and the next ones may
+    before the driver has heard of one: any of them is named, with its file.
     """
     source = "synthetic:mixture?n_samples=3000&n_features=200&n_classes=3&seed=1"
     job = write_job(tmp_path, source, methods=["VarianceScore"], evaluate=None, cluster={"workers": 1})

@@ -111,9 +111,7 @@ def test_lists_by_every_metric_and_both_engines(form: Any) -> None:
     the other metrics of dense rows one that the seed of the run draws.
     """
     is_sparse = form is sp.csr_matrix
-    plain = [
-        name for name in names() if not is_own(name, is_sparse=False) and name not in DESCENT[np.asarray]
-    ]
+    plain = [name for name in names() if not is_own(name, is_sparse=False) and name not in DESCENT[np.asarray]]
     compiled = {*DESCENT[form], *(() if is_sparse else random.sample(plain, 1))}
     for metric in names():
         X, kwds = rows_of(metric), KWDS.get(metric)

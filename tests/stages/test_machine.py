@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,13 +116,20 @@ def group() -> Iterator[Path | None]:
     path.rmdir()
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder whose files take no memory of the group, as those of a file system in memory do."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("workers", "code"), [("auto", 0), (2, 2)])
-def test_a_run_in_one_gigabyte(group: Path | None, tmp_path: Path, workers: int | str, code: int) -> None:
+def test_a_run_in_one_gigabyte(group: Path | None, on_disk: Path, workers: int | str, code: int) -> None:
     """In a control group, which the kernel enforces; where there can be none, by what SLURM says."""
     source = "synthetic:lowrank?n_samples=200000&n_features=600"
-    job = write_job(tmp_path, source, methods=["LaplacianScore"], evaluate=None, cluster={"workers": workers})
-    environment = {**os.environ, **({} if group else {"SLURM_MEM_PER_NODE": "1024"})}
+    job = write_job(on_disk, source, methods=["LaplacianScore"], evaluate=None, cluster={"workers": workers})
+    environment = {**os.environ, "TMPDIR": str(on_disk), **({} if group else {"SLURM_MEM_PER_NODE": "1024"})}
 
     def enter() -> None:
         if group is not None:
