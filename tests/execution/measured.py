@@ -1,4 +1,8 @@
-"""Jobs whose stages are measured: what a worker process really takes is at most what was planned."""
+"""Jobs whose stages are measured: what a worker process really takes is at most what was planned.
+
+Workers load compiled passes from numba's cache, which the default tier fills: the first process that compiles them
+takes some 100 MB more until it ends.
+"""
 
 from __future__ import annotations
 
