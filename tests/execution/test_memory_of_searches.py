@@ -35,7 +35,7 @@ SEARCHES = {
     "sparse by cells": Case(SPARSE.format(16_000), ONLY_LAPLACIAN, BY_CELLS),
     "tall by descent": Case(TALL.format(60_000), ONLY_LAPLACIAN, BY_DESCENT),
     "sparse by descent": Case(SPARSE.format(16_000), ONLY_LAPLACIAN, BY_DESCENT),
-    # of groups as large as those above, but of fewer: these take minutes
+    # fewer groups than above, of nearly as many rows: NNDescent takes minutes for many
     "tall by pynndescent": Case(TALL.format(30_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
     "wide by pynndescent": Case(WIDE.format(7000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
     "sparse by pynndescent": Case(SPARSE.format(12_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
