@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from daskfs.errors import InputError
 from daskfs.evaluation.rows import row_hashes
 from daskfs.graph.edges import Stretches, _sources, _unmark
+from daskfs.graph.neighbors import SearchParameters
 from daskfs.graph.partition import Partitioning
 from daskfs.graph.partitioned_search import _Runs, _spilled
 from daskfs.graph.precomputed import MOST_MATRIX_ROWS, WeightMatrix
@@ -50,6 +50,7 @@ from daskfs.tiles.plan import TilePlan, plan_ingest
 from daskfs.tiles.shapes import MOST_ROWS, plan_shape
 from tests.cases import each
 from tests.cli.command import daskfs
+from tests.planning import tile_parameters
 
 TiB = 2**40
 END = 2**31
@@ -80,14 +81,13 @@ def test_every_array_of_a_plan_holds_its_numbers_and_fits_its_codec(n: int, m: i
         job = make_job(
             {"data": {"source": "x"}, "methods": ["LaplacianScore"], "output": {"path": "x"}, "graph": graph}
         )
-        ingested = {"source": {"missing": "mean"}, "shape": asdict(shape), "write_x": True, "fingerprint": ""}
-        filled = plan_ingest(shape, {**ingested, "row_names": False}, 1, 0, write_x=True)
+        filled = plan_ingest(tile_parameters(shape), 1)
         stages = (*filled, *plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit)).stages)
         again = Plan.from_json(json.loads(json.dumps(Plan("", stages).to_json())), "")
         assert again.stages == stages
         assert min(min(s.n_units, s.peak_bytes, s.bytes_read + 1, s.bytes_written + 1) for s in stages) > 0
         assert shape.tile_rows < END, "rows within a band are int32"
-        parts = [Partitioning(**s.parameters["partitioning"]) for s in stages if "partitioning" in s.parameters]
+        parts = [s.parameters.partitioning for s in stages if isinstance(s.parameters, SearchParameters)]
         assert parts
         assert all(part.max_members < END and part.n_cells < END for part in parts), "so are rows within a group"
         arrays = shared_arrays(Context(Store(None), Tiles(Store(None), TileInfo(shape, "", "x"))), stages)

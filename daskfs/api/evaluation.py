@@ -16,6 +16,7 @@ from daskfs.criteria.registry import Method, check_labels, criterion_named, of_r
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
 from daskfs.estimators.opening import is_stored, label_name, open_input, unpacked
+from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.rows import repeated_rows_warnings
 from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
@@ -355,7 +356,7 @@ def evaluate_selectors(
             extent=extent,
             has_lists=False,
         )
-        if not stages[-1].parameters["ranks_anew"]:
+        if _parameters_of(stages).anew is None:
             run_all(context, stages[:1], None if is_outside else pool, quiet=True)
             tables = score_features(context, methods, found, rep, pool)
             for method in methods:
@@ -430,8 +431,12 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
     )
 
 
+def _parameters_of(stages: Sequence[Stage]) -> EvaluationParameters:
+    return next(one for stage in stages if (one := stage.parameters_of(EVALUATE_STAGE)) is not None)
+
+
 def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) -> Evaluation:
-    parameters = next(stage.parameters for stage in stages if stage.is_of(EVALUATE_STAGE))
+    parameters = _parameters_of(stages)
     design: dict[str, Any] = context.store.read_json(layout.EVALUATION_DESIGN)
     repeated = (f"{text}." for text in repeated_rows_warnings(context.store, parameters))
     warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters), *repeated)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.statistics import NeedHalves, NeedInvariants
+from daskfs.criteria.statistics import Denominator, NeedHalves, NeedInvariants
 from daskfs.graph.edges import edge_bytes, loop_weights, stored_edges, weight_summary, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.statistics.ratios import LaplacianRatio, Products, n_probes
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -76,10 +77,18 @@ def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio:
     return LaplacianRatio(sums, diagonal, edge_products(context, weighting))
 
 
-def find_invariants(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class InvariantsParameters(StageParameters):
+    """Parameters of "invariants"."""
+
+    weighting: Weighting
+    denominator: Denominator
+
+
+def find_invariants(context: Context, parameters: InvariantsParameters, unit: int) -> None:
     """Store the invariants of one weighted graph."""
     del unit
-    need = NeedInvariants(Weighting(**parameters["weighting"]), parameters["denominator"])
+    need = NeedInvariants(parameters.weighting, parameters.denominator)
     context.store.write_json(layout.INVARIANTS.format(need.key), ratio_of(context, need).invariants().to_json())
 
 
@@ -136,7 +145,7 @@ def plan_invariants(needs: Sequence[NeedInvariants], n_samples: int, process: Co
             INVARIANTS_STAGE,
             f"invariants-{need.key}",
             1,
-            {"weighting": dataclasses.asdict(need.weighting), "denominator": need.denominator},
+            InvariantsParameters(need.weighting, need.denominator),
             INVARIANTS_STAGE.cost(n_samples, need.weighting, process),
             bytes_read=2 * stream_bytes(n_samples, need),
         )

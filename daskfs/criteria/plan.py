@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from daskfs.criteria.registry import Method
 from daskfs.criteria.rrpc.candidates import plan_greedy
-from daskfs.criteria.slab import SCORE_STAGE, slab_cost
-from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE
+from daskfs.criteria.slab import SCORE_STAGE, ScoreParameters, slab_cost
+from daskfs.criteria.sselect.criterion import SSelectParameters
+from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE, TradeOffParameters
 from daskfs.graph.edges import edge_bytes
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import compiles
@@ -74,7 +75,7 @@ def compiled_cost(shape: Shape, *, scaled: bool) -> Cost:
     return (COMPILED,) if compiles(shape.n_samples * shape.n_features, dtype) else ()
 
 
-def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process: Cost) -> list[Stage]:
+def plan_finish(shape: Shape, method: Method, finish: str, columns: int, process: Cost) -> list[Stage]:
     """Plan the stages that make a method's table from that of its slabs."""
     if finish == "trade-off":
         return [_plan_trade_off(shape, method, columns, process)]
@@ -83,14 +84,15 @@ def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: i
     raise NotImplementedError
 
 
-def _plan_trade_off(shape: Shape, method: Mapping[str, Any], columns: int, process: Cost) -> Stage:
+def _plan_trade_off(shape: Shape, method: Method, columns: int, process: Cost) -> Stage:
     tables = N_TERMS * WORD * shape.n_features
+    assert isinstance(method.parameters, SSelectParameters)
     return Stage.of(
         TRADE_OFF_STAGE,
-        f"trade-off-{method['label']}",
+        f"trade-off-{method.label}",
         1,
-        {"method": dict(method), "slab_columns": columns},
-        TRADE_OFF_STAGE.cost(shape, method["parameters"]["n_cut_features"], process),
+        TradeOffParameters(method, columns),
+        TRADE_OFF_STAGE.cost(shape, method.parameters.n_cut_features, process),
         bytes_read=tables + sample_rows(shape).size * row_bytes(shape),
         bytes_written=tables,
     )
@@ -98,7 +100,7 @@ def _plan_trade_off(shape: Shape, method: Mapping[str, Any], columns: int, proce
 
 def plan_scores(
     shape: Shape,
-    methods: list[dict[str, Any]],
+    methods: Sequence[Method],
     weightings: Sequence[Weighting],
     columns: int,
     cost: Cost,
@@ -112,7 +114,7 @@ def plan_scores(
     """
     n_units = -(-shape.n_features // columns)
     graphs = {(w.graph, w.n_neighbors) for w in weightings}
-    scalings = {method["parameters"]["score_scaling"] for method in methods}
+    scalings = {method.parameters.score_scaling for method in methods}
     of_rows = WORD * shape.n_samples * (len(weightings) + sum(map(row_statistics, scalings)))
     missing = fill_bytes(shape) if pairwise else 0
     per_unit = sum(edge_bytes(shape.n_samples, k) for _, k in graphs) + of_rows + missing
@@ -120,7 +122,7 @@ def plan_scores(
         SCORE_STAGE,
         "score",
         n_units,
-        {"methods": methods, "slab_columns": columns},
+        ScoreParameters(tuple(methods), columns),
         cost,
         bytes_read=slabs_bytes(shape, columns) + n_units * per_unit,
         bytes_written=len(methods) * MOST_FIELDS * WORD * shape.n_features,

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core.core_schema import (
+    CoreSchema,
+    no_info_plain_validator_function,
+    plain_serializer_function_ser_schema,
+)
 
 from daskfs.criteria.block import Keys
 from daskfs.criteria.scaling_field import ScalingChoice
@@ -223,6 +228,29 @@ class Method:
         found = test.pvalues(statistics, self.parameters)
         pvalues, in_doubt = (found, None) if test.permuted is None else found
         return {**fields, PVALUE: pvalues}, in_doubt
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the method as JSON-able values; :meth:`from_json` is the inverse."""
+        parameters = self.parameters.model_dump(mode="json")
+        if hasattr(self.parameters, "graph"):
+            parameters["graph"] = self.parameters.graph
+        found = {"name": self.criterion.name, "label": self.label, "parameters": parameters}
+        return {**found, "combined": True} if self.combined else found
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Method:
+        """Rebuild a method; :class:`ValueError` if it is damaged."""
+        try:
+            method = make_method(raw["name"], raw["parameters"], raw["label"])
+            return replace(method, combined=bool(raw.get("combined")))
+        except (JobError, KeyError, TypeError) as error:
+            msg = f"no method: {error}"
+            raise ValueError(msg) from error
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
+        written = plain_serializer_function_ser_schema(cls.to_json)
+        return no_info_plain_validator_function(cls.from_json, serialization=written)
 
     def without_tests(self) -> Method:
         """Return the method without p-values."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.laplacian_forms import graph_forms
 from daskfs.criteria.pairwise_missing import Group, ObservedRows, Panel, cut_panels
-from daskfs.criteria.registry import PVALUE, Method, make_method
+from daskfs.criteria.registry import PVALUE, Method
 from daskfs.criteria.statistics import (
     NO_FORMS,
     GraphForms,
@@ -49,6 +49,7 @@ from daskfs.kernels.statistics.moments import GROUPED_BYTES, Moments, column_mom
 from daskfs.kernels.statistics.permutation import RatioInvariants
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -66,27 +67,27 @@ def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
     return slice(unit * slab_columns, min((unit + 1) * slab_columns, n_features))
 
 
-def methods_from(raw: Iterable[Mapping[str, Any]]) -> list[Method]:
-    """Rebuild methods from JSON: name, label, parameters."""
-    return [
-        dataclasses.replace(make_method(m["name"], m["parameters"], m["label"]), combined=bool(m.get("combined")))
-        for m in raw
-    ]
+@dataclasses.dataclass(frozen=True)
+class ScoreParameters(StageParameters):
+    """Parameters of "score"."""
+
+    methods: tuple[Method, ...]
+    slab_columns: int
 
 
-def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_scores(context: Context, parameters: ScoreParameters) -> None:
     """Create the table of fields of each method, shape (n_fields, n_features), float64."""
-    n_features, columns = context.tiles.shape.n_features, int(parameters["slab_columns"])
-    for method in methods_from(parameters["methods"]):
+    n_features, columns = context.tiles.shape.n_features, parameters.slab_columns
+    for method in parameters.methods:
         n_fields = len(method.slab_fields)
         name, shape = slab_table(method), (n_fields, n_features)
         context.store.create(name, shape, np.float64, (n_fields, columns))
 
 
-def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None:
     """Score the features of one slab with every method."""
-    methods = methods_from(parameters["methods"])
-    columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+    methods = parameters.methods
+    columns = slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
     weights, tiles = context.weights(), context.tiles.as_counted()
     labels = context.labels() if reads_labels(methods, pairwise=tiles.is_pairwise) else None
     labels = labels and labels.counted(weights)
@@ -258,15 +259,6 @@ def graph_needs(methods: Sequence[Method]) -> list[Weighting]:
         found += [need.weighting for need in method.needs if isinstance(need, NeedGraphForms)]
         found += method.parameters.weightings()
     return list(dict.fromkeys(found))
-
-
-def method_to_json(method: Method) -> dict[str, Any]:
-    """Return a method as JSON, for :func:`methods_from`."""
-    parameters = method.parameters.model_dump(mode="json")
-    if hasattr(method.parameters, "graph"):
-        parameters["graph"] = method.parameters.graph
-    found = {"name": method.criterion.name, "label": method.label, "parameters": parameters}
-    return {**found, "combined": True} if method.combined else found
 
 
 def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:

@@ -194,7 +194,7 @@ class RedundancyFilter(ScoreSelector):
         def walk(context: Context, method: Method, pool: Any) -> None:
             nonlocal kept, dropped
             names = inner._names()
-            kept, dropped = filter_features(context, method, self._wanted(block, names), names, pool)
+            kept, dropped = filter_features(context, method, self._filter(block, names), names, pool)
 
         inner.__dict__["_after"] = walk
         try:
@@ -223,20 +223,19 @@ class RedundancyFilter(ScoreSelector):
         except JobError as error:
             raise InputError(str(error)) from None
 
-    def _wanted(self, block: RedundancyBlock, names: list[str]) -> dict[str, Any]:
-        """Return the parameters of the filter stages, with feature indices for names."""
+    def _filter(self, block: RedundancyBlock, names: list[str]) -> RedundancyFilter:
+        """Return the filter, with feature indices for names."""
         keep, drop = (_as_names(wanted, names) for wanted in (self.keep, self.drop))
         try:
             choice = numbered_choice(names, keep, drop, None if block.groups is None else block.group_of())
             n_wanted: Any = self.n_features_to_select
             if isinstance(n_wanted, Integral):
                 reach = None if block.measure is None else block.n_candidates
-                check_counts(min(int(n_wanted), len(names)), len(choice["keep"]), reach)
+                check_counts(min(int(n_wanted), len(names)), len(choice.keep), reach)
         except JobError as error:
             raise InputError(str(error)) from None
-        wanted = block.model_dump(exclude={"keep", "drop", "groups"})
         scaling = checked_scaling(getattr(self.estimator, "score_scaling", None), "score_scaling")
-        return {**wanted, **choice, "scaling": scaling}
+        return RedundancyFilter(**block.model_dump(exclude={"keep", "drop", "groups"}), choice=choice, scaling=scaling)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

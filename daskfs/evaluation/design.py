@@ -7,24 +7,27 @@ amounts of labels are compared on the same rows. The numbers follow from the par
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from daskfs.criteria.consensus import CONSENSUS
-from daskfs.criteria.slab import methods_from, slab_range
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import slab_range
 from daskfs.errors import InputError
 from daskfs.evaluation.drawing import drawing_cost, rows_in_use
 from daskfs.evaluation.folds import Folds, check_size, cut_folds
 from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
+from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
+from daskfs.ranking.redundancy import RedundancyFilter
 from daskfs.ranking.tables import method_scores
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -36,6 +39,93 @@ UNRANKED = -1
 """Selection number of a baseline, which has no ranking."""
 FEATURE_BYTES = 200
 """Bytes of a feature that models see: a Python integer in a set and in a sorted list, and a method's values of it."""
+
+
+# ---------------------------------------------------------------------------------------------------------- parameters
+@dataclass(frozen=True)
+class NewRankings:
+    """How an evaluation ranks anew.
+
+    Attributes
+    ----------
+    search
+        Search options of neighbor lists, and the representation of rows; its metric and scaling do not count.
+    redundancy
+        Filter of redundant features.
+    given
+        Kind of the precomputed graph.
+    joint_features
+        Features that a joint method ranks; None for all.
+    lists_of_run
+        Whether selections of all rows take the neighbor lists of the run.
+    memory_limit
+        Memory limit of a ranking, in bytes; None if unknown.
+    bands_per_unit, n_parts
+        Bands of rows that one unit reads, and number of these units.
+    """
+
+    search: GraphSpec
+    redundancy: RedundancyFilter | None
+    given: Literal["lists", "matrix"] | None
+    joint_features: int | None
+    lists_of_run: bool
+    memory_limit: int | None
+    bands_per_unit: int
+    n_parts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationParameters(StageParameters):
+    """Parameters of all stages of an evaluation.
+
+    Most are keys of :class:`daskfs.job.evaluation.EvaluateBlock`, as they count for the data.
+
+    Attributes
+    ----------
+    methods, models
+        Methods, a random order last if the evaluation adds one, and models.
+    baselines
+        Name and number of features of each baseline without ranking.
+    chance
+        Label of the added random order; None without.
+    is_asked
+        Whether the job names a setting.
+    class_subsets
+        Number of classes, and number of the draw, of each subset of classes; None for all.
+    informative
+        Numbers of features.
+    filtered
+        Whether redundant features are filtered.
+    anew
+        How rankings are made anew; None to test the run's own.
+    slab_columns
+        Columns of a slab of which a unit gathers features.
+    held_bytes
+        Bytes of the rows in use that a process may cache.
+    """
+
+    methods: tuple[Method, ...]
+    models: tuple[ModelSpec, ...]
+    n_selected: tuple[int, ...]
+    n_splits: int
+    n_repeats: int
+    scaling: Literal["zscore"] | None
+    max_samples: int
+    setting: Setting | Literal["both"]
+    labels: tuple[float | int, ...] | None
+    n_draws: int
+    train_on: Literal["all", "labeled"]
+    n_classes: tuple[int, ...] | None
+    random_state: int
+    baselines: tuple[tuple[str, int], ...]
+    chance: str | None
+    is_asked: bool
+    class_subsets: tuple[tuple[int | None, int | None], ...]
+    informative: tuple[int, ...]
+    filtered: bool
+    anew: NewRankings | None
+    slab_columns: int
+    held_bytes: int = 0
 
 
 # ----------------------------------------------------------------------------------------------------------- numbering
@@ -97,30 +187,21 @@ class EvaluationUnit:
 
 
 class Design:
-    """Numbering of selections and units; baselines come last, as they have no ranking.
+    """Numbering of selections and units; baselines come last, as they have no ranking."""
 
-    Parameters
-    ----------
-    parameters
-        Parameters of the stage "evaluate": the job's block, with `methods`, `worlds` and `baselines` (pairs of a name
-        and a number of features).
-    """
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, parameters: EvaluationParameters) -> None:
         p = parameters
-        self.methods: list[str] = [method["label"] for method in p["methods"]]
-        combined = [method.get("name") == CONSENSUS.name for method in p["methods"]]
+        self.methods = [method.label for method in p.methods]
+        combined = [method.criterion.combines for method in p.methods]
         self._places = {is_combined: np.flatnonzero(np.array(combined) == is_combined) for is_combined in (False, True)}
-        self.class_subsets = [ClassSubset(i, *drawn) for i, drawn in enumerate(p["worlds"])]
-        self.amounts: Sequence[float | int | None] = p["labels"] or (None,)
-        self.n_draws = int(p["n_draws"]) if p["labels"] else 1
-        self.n_repeats, self.n_splits = int(p["n_repeats"]), int(p["n_splits"])
-        self.sizes: list[int] = list(p["n_selected"])
-        self.baselines: list[tuple[str, int]] = [(str(name), int(size)) for name, size in p.get("baselines", ())]
-        both: tuple[Setting, ...] = ("transductive", "inductive")
-        self.settings = both if p["setting"] == "both" else (p["setting"],)
-        self.has_folds = p["train_on"] == "all" or "inductive" in self.settings
-        self._lists_of_run = bool(p.get("lists_of_run"))
+        self.class_subsets = [ClassSubset(i, *drawn) for i, drawn in enumerate(p.class_subsets)]
+        self.amounts: Sequence[float | int | None] = p.labels or (None,)
+        self.n_draws = p.n_draws if p.labels else 1
+        self.n_repeats, self.n_splits = p.n_repeats, p.n_splits
+        self.sizes, self.baselines = p.n_selected, p.baselines
+        self.settings: tuple[Setting, ...] = ("transductive", "inductive") if p.setting == "both" else (p.setting,)
+        self.has_folds = p.train_on == "all" or "inductive" in self.settings
+        self._lists_of_run = p.anew is not None and p.anew.lists_of_run
         self._draws = (len(self.class_subsets), self.n_draws, len(self.amounts))
 
     def _draws_of(self, setting: Setting) -> tuple[int, ...]:
@@ -277,7 +358,7 @@ def read_rows_in_use(store: Store) -> RowsInUse:
 
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
-def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def design_evaluation(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Draw the rows in use, the class subsets and their folds.
 
     :class:`InputError` without labels, or if they are too few.
@@ -287,13 +368,14 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     if counts is None:
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
-    rows, n_labeled = rows_in_use(context.label_blocks, parameters)
+    seed, is_anew = parameters.random_state, parameters.anew is not None
+    rows, n_labeled = rows_in_use(context.label_blocks, parameters.max_samples, seed, with_unlabeled=is_anew)
     cut: list[Folds] = []
     in_use = _put_rows_in_use(context, rows)
     check_rows(in_use.labels, parameters)
     _check_folds(in_use, design, parameters)
     for subset in design.class_subsets:
-        arrays, facts, folds = _draw_class_subset(in_use, subset, design, int(parameters["random_state"]))
+        arrays, facts, folds = _draw_class_subset(in_use, subset, design, seed)
         store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
         cut += [] if folds is None else [folds]
     store.put_array(layout.EVALUATION_ROWS, rows)
@@ -308,18 +390,18 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     return found
 
 
-def put_orders(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def put_orders(context: Context, parameters: EvaluationParameters, unit: int) -> None:
     """Store the run's own rankings as those to test, and the features that any model sees."""
     del unit
     store, design, counts = context.store, Design(parameters), context.label_counts()
     used: set[int] = set()
     n_labeled = 0 if counts is None else counts.n_labeled
-    filtered, ranked = bool(parameters.get("filtered")), np.zeros(context.tiles.shape.n_features, dtype=bool)
-    for number, method in enumerate(methods_from(parameters["methods"])):
-        if method.label == parameters["chance"]:  # the last method: all features that others rank, in random order
-            order = np.random.default_rng(int(parameters["random_state"])).permutation(np.flatnonzero(ranked))
+    ranked = np.zeros(context.tiles.shape.n_features, dtype=bool)
+    for number, method in enumerate(parameters.methods):
+        if method.label == parameters.chance:  # the last method: all features that others rank, in random order
+            order = np.random.default_rng(parameters.random_state).permutation(np.flatnonzero(ranked))
         else:
-            order = selectable(store, method, method_scores(store, method), filtered=filtered)
+            order = selectable(store, method, method_scores(store, method), filtered=parameters.filtered)
             ranked[order] = True
         put_order(context, number, order, max(design.sizes), n_labeled)
         used.update(int(feature) for feature in order[: max(design.sizes)])
@@ -353,32 +435,32 @@ def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtere
 
 
 # ------------------------------------------------------------------------------------------------------- rows and draws
-def check_rows(labels: Labels, parameters: Mapping[str, Any]) -> None:
+def check_rows(labels: Labels, parameters: EvaluationParameters) -> None:
     """Raise :class:`InputError` if the rows in use are too few for the folds or models, or have too few classes."""
     values = labels.values[labels.is_labeled]
-    check_size(values.size, int(parameters["n_splits"]))
+    check_size(values.size, parameters.n_splits)
     if labels.task == "classification":
         n_classes = np.unique(values).size
         if n_classes < 2:
             msg = "evaluate needs at least two classes among the labeled rows."
             raise InputError(msg)
-        for wanted in parameters["n_classes"] or ():
+        for wanted in parameters.n_classes or ():
             if wanted > n_classes:
                 msg = f"evaluate.n_classes has {wanted}, and the labeled rows have {n_classes} classes."
                 raise InputError(msg)
-    elif parameters["n_classes"]:
+    elif parameters.n_classes:
         msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
         raise InputError(msg)
     _check_neighbors(labels, parameters)
 
 
-def _check_folds(in_use: RowsInUse, design: Design, parameters: Mapping[str, Any]) -> None:
+def _check_folds(in_use: RowsInUse, design: Design, parameters: EvaluationParameters) -> None:
     """Raise :class:`InputError` if all labeled rows cannot be cut into folds, though only class subsets will be."""
     if not design.has_folds or any(subset.n_classes is None for subset in design.class_subsets):
         return
     n_repeats = 1 if in_use.times is None else design.n_repeats
     labeled = np.flatnonzero(in_use.labels.is_labeled)
-    _folds(in_use, labeled, design.n_splits, n_repeats, int(parameters["random_state"]))
+    _folds(in_use, labeled, design.n_splits, n_repeats, parameters.random_state)
 
 
 def _folds(in_use: RowsInUse, rows: np.ndarray, n_splits: int, n_repeats: int, seed: int) -> Folds:
@@ -393,15 +475,15 @@ def _folds(in_use: RowsInUse, rows: np.ndarray, n_splits: int, n_repeats: int, s
     )
 
 
-def _check_neighbors(labels: Labels, parameters: Mapping[str, Any]) -> None:
+def _check_neighbors(labels: Labels, parameters: EvaluationParameters) -> None:
     """Raise :class:`InputError` if a model needs more neighbors than it has training rows."""
     design = Design(parameters)
     n_rows = int(labels.is_labeled.sum())
     smallest, where = n_rows - -(-n_rows // design.n_splits), "a training fold has"
-    if parameters["train_on"] == "labeled":
-        drawn = draw_labels(labels, design.amounts[0] or 0, 0, int(parameters["random_state"]))
+    if parameters.train_on == "labeled":
+        drawn = draw_labels(labels, design.amounts[0] or 0, 0, parameters.random_state)
         smallest, where = int(drawn.sum()), "a draw of labels has"
-    for spec in map(ModelSpec.from_json, parameters["models"]):
+    for spec in parameters.models:
         if (needed := fewest_rows(spec)) > smallest:
             msg = (
                 f"model {spec.label} of evaluate.models looks at n_neighbors = {needed} rows, and {where} {smallest}: "
@@ -506,9 +588,9 @@ def design_cost(n_samples: int, n_rows: int, design: Design, process: Cost) -> C
 DESIGN_STAGE = StageKind("design", __name__, design_evaluation, design_cost)
 
 
-def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def gather_columns(context: Context, parameters: EvaluationParameters, unit: int) -> None:
     """Store the rows in use of those features of the design that are in one slab."""
-    columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+    columns = slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
     features = context.store.open(layout.EVALUATION_FEATURES)[...]
     inside = features[(features >= columns.start) & (features < columns.stop)]
     if inside.size == 0:

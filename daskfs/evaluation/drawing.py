@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,15 +20,14 @@ LabelBlocks: TypeAlias = Callable[[], Iterator[Labels]]
 """Starts a pass over the labels of all rows, some at a time and in order."""
 
 
-def rows_in_use(blocks: LabelBlocks, parameters: Mapping[str, Any]) -> tuple[np.ndarray, int]:
+def rows_in_use(blocks: LabelBlocks, max_samples: int, seed: int, *, with_unlabeled: bool) -> tuple[np.ndarray, int]:
     """Return the sorted rows that an evaluation works on, shape (n_rows,), int64, and the number of labeled ones.
 
-    Labeled rows are thinned to `max_samples`, stratified by class. If rankings are recomputed, up to `max_samples`
-    unlabeled rows are added.
+    Labeled rows are thinned to `max_samples`, stratified by class. Up to `max_samples` unlabeled rows are added if
+    these count.
     """
-    max_samples, seed = int(parameters["max_samples"]), int(parameters["random_state"])
     known = labeled_rows(blocks, max_samples, seed)
-    if not parameters["ranks_anew"]:
+    if not with_unlabeled:
         return known, known.size
     n_others = sum(int(np.count_nonzero(~is_labeled)) for is_labeled in _labeled(blocks))
     ranks = np.arange(n_others)

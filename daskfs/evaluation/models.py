@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from inspect import Parameter, isabstract, signature
 from math import inf
 from pkgutil import iter_modules
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt, ValidationError
 
 from daskfs.errors import JobError, nearest
 from daskfs.kernels.labels import Task
@@ -123,17 +123,13 @@ class ModelSpec:
 
     name: str
     label: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, JsonValue] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as JSON for :meth:`from_json`."""
-        return {**asdict(self), "metrics": list(self.metrics)}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> ModelSpec:
-        """Return the model that :meth:`to_json` wrote."""
-        return cls(raw["name"], raw["label"], dict(raw["parameters"]), tuple(raw["metrics"]))
+    def number(self, name: str, default: int) -> int:
+        """Return a parameter that is a number."""
+        found = self.parameters.get(name)
+        return int(found) if isinstance(found, int | float) else default
 
 
 # ---------------------------------------------------------------------------------- checks of a job's models
@@ -383,7 +379,7 @@ def uses_folds(spec: ModelSpec, setting: Setting = "transductive") -> bool:
 def fewest_rows(spec: ModelSpec) -> int:
     """Return the minimum number of training rows of a model: n_neighbors of a k-neighbors model, else 1."""
     if spec.name == "knn" or spec.name.startswith("KNeighbors"):
-        return int(spec.parameters.get("n_neighbors", 5))
+        return spec.number("n_neighbors", 5)
     return 1
 
 
@@ -400,13 +396,13 @@ def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
     if name in KERNEL_CACHED:
         return (*held, _kernel(spec, n_rows))
     if name.startswith(TREES):
-        n_trees = int(spec.parameters.get("n_estimators", 100))
+        n_trees = spec.number("n_estimators", 100)
         return (*held, Objects("rows in each of the trees", n_rows * n_trees, TREE_ROW_BYTES))
     return held
 
 
 def _kernel(spec: ModelSpec, n_rows: int) -> Held:
     """Return the memory of the kernel that libsvm keeps: all of it if it fits the cache, else the cache."""
-    cache = Fixed("cache of the kernel", int(spec.parameters.get("cache_size", 200) * MiB))
+    cache = Fixed("cache of the kernel", spec.number("cache_size", 200) * MiB)
     kernel = Array("kernel", (n_rows, n_rows), "float32")
     return kernel if kernel.nbytes < cache.nbytes else cache

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
-from daskfs.evaluation.design import DESIGN_STAGE, GATHER_STAGE, ORDERS_STAGE, Design, class_subset_cost
-from daskfs.evaluation.models import ModelSpec
+from daskfs.evaluation.design import (
+    DESIGN_STAGE,
+    GATHER_STAGE,
+    ORDERS_STAGE,
+    Design,
+    EvaluationParameters,
+    class_subset_cost,
+)
 from daskfs.evaluation.rows import SAMPLE_ROWS_STAGE, sample_cost, seen_cost
-from daskfs.evaluation.selection import SAMPLE_LISTS_STAGE, SELECT_STAGE
+from daskfs.evaluation.selection import SAMPLE_LISTS_STAGE, SELECT_STAGE, SelectParameters
 from daskfs.evaluation.summaries import EVALUATION_TABLES_STAGE
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.sources.base import SAMPLE_COLUMNS
@@ -61,13 +65,13 @@ class Inside:
     lists: tuple[Array, ...]
 
 
-def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost) -> list[Stage]:
+def plan_tests_of_run(shape: Shape, parameters: EvaluationParameters, process: Cost) -> list[Stage]:
     """Return the stages that test the run's own rankings."""
-    design, slab = Design(parameters), int(parameters["slab_columns"])
-    rows = min(int(parameters["max_samples"]), shape.n_samples)
+    design, slab = Design(parameters), parameters.slab_columns
+    rows = min(parameters.max_samples, shape.n_samples)
     of_methods = min(len(design.methods) * max(design.sizes), shape.n_features)
     n_used = of_methods if design.most_tested < shape.n_features else shape.n_features
-    parameters = {**parameters, "held_bytes": total(class_subset_cost(rows, design))}
+    parameters = replace(parameters, held_bytes=total(class_subset_cost(rows, design)))
     gather = GATHER_STAGE.cost(shape, slab, rows, n_used, process)
     held = (Array("features that models see, of the rows in use", (rows, n_used)), *class_subset_cost(rows, design, 2))
     columns_bytes = rows * n_used * shape.itemsize
@@ -89,12 +93,12 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost
 
 
 def plan_new_rankings(
-    shape: Shape, used: Shape, parameters: Mapping[str, Any], process: Cost, inside: Inside
+    shape: Shape, used: Shape, parameters: EvaluationParameters, process: Cost, inside: Inside
 ) -> list[Stage]:
     """Return the stages that rank the rows in use, of shape `used`, once per selection, and test these rankings."""
-    design = Design(parameters)
-    rows, n_parts = used.n_samples, int(parameters["n_parts"])
-    parameters = {**parameters, "held_bytes": used.x_bytes + total(class_subset_cost(rows, design))}
+    assert parameters.anew is not None
+    design, n_parts, rows = Design(parameters), parameters.anew.n_parts, used.n_samples
+    parameters = replace(parameters, held_bytes=used.x_bytes + total(class_subset_cost(rows, design)))
     held = (*sample_cost("rows in use", used), *seen_cost(rows, design))
     order = WORD * shape.n_features
     return [
@@ -116,7 +120,7 @@ def plan_new_rankings(
     ]
 
 
-def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], inside: Inside) -> list[Stage]:
+def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters, inside: Inside) -> list[Stage]:
     """Return the stages that find the neighbor lists of each set of rows, if any, and make each selection."""
     each, lists = used.x_bytes + _class_subset_bytes(design, used.n_samples), total(inside.lists)
     n_sets, n_selections = len(design.sets_of_rows()) if lists else 0, design.n_made(combined=False)
@@ -136,7 +140,7 @@ def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], i
         SELECT_STAGE,
         "select",
         n_selections,
-        {**parameters, "combines": False},
+        _selecting(parameters, combines=False),
         SELECT_STAGE.cost(inside.scoring, inside.lists, used, design),
         bytes_read=n_selections * (each + lists),
         bytes_written=n_selections * order * (1 + design.has_consensus),
@@ -149,7 +153,7 @@ def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], i
         SELECT_STAGE,
         "select-consensus",
         n_combined,
-        {**parameters, "combines": True},
+        _selecting(parameters, combines=True),
         (
             *SELECT_STAGE.cost(inside.scoring, (), used, design),
             Array("ranks to combine", (4, n_voting, used.n_features)),
@@ -161,11 +165,16 @@ def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], i
     return [*stages, combined]
 
 
+def _selecting(parameters: EvaluationParameters, *, combines: bool) -> SelectParameters:
+    own = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
+    return SelectParameters(**own, combines=combines)
+
+
 def _plan_tests(
-    held: Cost, read: int, design: Design, parameters: Mapping[str, Any], rows: int, process: Cost
+    held: Cost, read: int, design: Design, parameters: EvaluationParameters, rows: int, process: Cost
 ) -> Stage:
     """Return the stage that tests all selections; a unit reads `read` bytes and takes its columns from `held`."""
-    models, labeled = map(ModelSpec.from_json, parameters["models"]), min(rows, int(parameters["max_samples"]))
+    models, labeled = parameters.models, min(rows, parameters.max_samples)
     return Stage.of(
         EVALUATE_STAGE,
         "evaluate",
@@ -177,7 +186,7 @@ def _plan_tests(
     )
 
 
-def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], rows: int, process: Cost) -> Stage:
+def _plan_design(shape: Shape, design: Design, parameters: EvaluationParameters, rows: int, process: Cost) -> Stage:
     # labels in up to five passes, and per-sample columns
     read = WORD * (5 + len(SAMPLE_COLUMNS)) * shape.n_samples
     written = (2 + len(SAMPLE_COLUMNS)) * WORD * rows + len(design.class_subsets) * total(
@@ -187,7 +196,7 @@ def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], ro
     return Stage.of(DESIGN_STAGE, "design", 1, parameters, cost, bytes_read=read, bytes_written=written)
 
 
-def _plan_orders(shape: Shape, design: Design, parameters: Mapping[str, Any], process: Cost) -> Stage:
+def _plan_orders(shape: Shape, design: Design, parameters: EvaluationParameters, process: Cost) -> Stage:
     n_methods = len(design.methods)
     cost = ORDERS_STAGE.cost(shape.n_features, process)
     read = 3 * WORD * n_methods * shape.n_features
@@ -195,8 +204,8 @@ def _plan_orders(shape: Shape, design: Design, parameters: Mapping[str, Any], pr
     return Stage.of(ORDERS_STAGE, "orders", 1, parameters, cost, bytes_read=read, bytes_written=written)
 
 
-def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], process: Cost) -> Stage:
-    n_metrics = sum(max(2, len(model["metrics"])) for model in parameters["models"]) + bool(parameters["informative"])
+def _plan_tables(shape: Shape, design: Design, parameters: EvaluationParameters, process: Cost) -> Stage:
+    n_metrics = sum(max(2, len(model.metrics)) for model in parameters.models) + bool(parameters.informative)
     cost = EVALUATION_TABLES_STAGE.cost(shape.n_features, design, n_metrics, process)
     # orders are read for stability, and for selection frequencies
     read = 3 * WORD * design.kept_depth(shape.n_features) * design.n_selections

@@ -7,7 +7,6 @@ rows and labels only through :func:`seen_by`; no other row or label reaches it, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import scipy.sparse as sp
 
 from daskfs.evaluation.design import (
     Design,
+    EvaluationParameters,
     RowsInUse,
     Selection,
     class_subset_cost,
@@ -39,10 +39,11 @@ LEAST_REPEATED = 0.01
 
 
 # -------------------------------------------------------------------------------------------------------- rows in use
-def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def sample_rows_of_part(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Store the rows in use that are in the bands of one unit."""
+    assert parameters.anew is not None
     rows = context.store.open(layout.EVALUATION_ROWS)[...]
-    shape, bands = context.tiles.shape, int(parameters["bands_per_unit"])
+    shape, bands = context.tiles.shape, parameters.anew.bands_per_unit
     part = slice(unit * bands * shape.tile_rows, min((unit + 1) * bands * shape.tile_rows, shape.n_samples))
     chosen = np.zeros(part.stop - part.start, dtype=bool)
     low, high = np.searchsorted(rows, [part.start, part.stop])
@@ -81,15 +82,15 @@ def row_hashes(X: Matrix) -> np.ndarray:
     return found
 
 
-def repeated_rows_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
+def repeated_rows_warnings(store: Store, parameters: EvaluationParameters) -> list[str]:
     """Warn of rows whose copies are among the rows that models were trained on when they were tested.
 
     The warning has no final full stop. Rows are compared where they are ranked anew.
     """
     design = Design(parameters)
-    if not parameters["ranks_anew"] or not design.has_folds:
+    if parameters.anew is None or not design.has_folds:
         return []
-    parts = map(layout.EVALUATION_HASHES.format, range(int(parameters["n_parts"])))
+    parts = map(layout.EVALUATION_HASHES.format, range(parameters.anew.n_parts))
     hashes = np.concatenate([store.read_arrays(part)[0]["hashes"] for part in parts])
     arrays, _ = store.read_arrays(layout.EVALUATION_CLASS_SUBSET.format(0))
     count, n_tested = 0, 0
@@ -130,20 +131,24 @@ def sample_rows_cost(shape: Shape, used: Shape, n_parts: int, process: Cost) -> 
 SAMPLE_ROWS_STAGE = StageKind("sample-rows", __name__, sample_rows_of_part, sample_rows_cost)
 
 
-def rows_of_sample(context: Context, parameters: Mapping[str, Any]) -> Matrix:
+def rows_of_sample(context: Context, parameters: EvaluationParameters) -> Matrix:
     """Return X of the rows in use, shape (n_rows, n_features), in the stored dtype; the process caches it."""
+    assert parameters.anew is not None
+    n_parts = parameters.anew.n_parts
     held: Matrix = context.holdings.get(
-        "sample", int(parameters["held_bytes"]), _bytes_of, lambda: _read_sample(context, int(parameters["n_parts"]))
+        "sample", parameters.held_bytes, _bytes_of, lambda: _read_sample(context, n_parts)
     )
     return held
 
 
-def class_subset_rows(context: Context, parameters: Mapping[str, Any], selection: Selection) -> dict[str, np.ndarray]:
+def class_subset_rows(
+    context: Context, parameters: EvaluationParameters, selection: Selection
+) -> dict[str, np.ndarray]:
     """Return the rows and folds of a selection's class subset by name, int64 indices into the rows in use; cached."""
     name = layout.EVALUATION_CLASS_SUBSET.format(selection.class_subset.number)
     held: dict[str, np.ndarray] = context.holdings.get(
         name,
-        int(parameters["held_bytes"]),
+        parameters.held_bytes,
         lambda arrays: sum(values.nbytes for values in arrays.values()),
         lambda: context.store.read_arrays(name)[0],
     )
@@ -181,7 +186,7 @@ class VisibleRows:
     batches: np.ndarray | None = None
 
 
-def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> VisibleRows:
+def seen_by(context: Context, parameters: EvaluationParameters, selection: Selection) -> VisibleRows:
     """Return the rows and labels that a selection sees.
 
     In the transductive setting these are all rows of its class subset. In the inductive setting they are the rows of
@@ -201,7 +206,7 @@ def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selectio
     weights = None if in_use.weights is None else in_use.weights[places]
     if selection.labels is not None:
         assert selection.draw is not None
-        kept = draw_labels(own.counted(weights), selection.labels, selection.draw, int(parameters["random_state"]))
+        kept = draw_labels(own.counted(weights), selection.labels, selection.draw, parameters.random_state)
         missing = -1 if own.task == "classification" else np.nan
         own = dataclasses.replace(own, values=np.where(kept, own.values, missing).astype(own.values.dtype))
     batches = None if in_use.batches is None else in_use.batches[places]

@@ -17,9 +17,8 @@ import scipy.sparse as sp
 from daskfs.criteria.consensus import consensus_table, votes
 from daskfs.criteria.outside import OUTSIDE, outside_table
 from daskfs.criteria.registry import Method, make_method
-from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
-from daskfs.evaluation.design import Design, Selection, put_order
+from daskfs.evaluation.design import Design, EvaluationParameters, NewRankings, Selection, put_order
 from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, sample_cost, seen_by, seen_cost
 from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.partition import open_lists
@@ -47,14 +46,19 @@ PREFILTERS = {"classification": "FisherScore", "regression": "PearsonScore"}
 
 
 # ---------------------------------------------------------------------------------------------------- neighbor lists
-def lists_over_rows(methods: list[Method], n_rows: int, parameters: Mapping[str, Any]) -> dict[str, tuple[Lists, int]]:
-    """Return the lists over X that some methods need, for `n_rows` rows, by name."""
-    search = parameters["search"]
-    found = needed_lists(methods, n_rows, lambda spec: dataclasses.replace(spec, **search))
+def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -> dict[str, tuple[Lists, int]]:
+    """Return the lists over X that some methods need, for `n_rows` rows, by name; `search` has the options."""
+    found = needed_lists(methods, n_rows, search.for_lists)
     return {name: wanted for name, wanted in found.items() if isinstance(wanted[0], GraphSpec)}
 
 
-def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def _made_anew(parameters: EvaluationParameters) -> NewRankings:
+    """Return how a stage that there is for new rankings alone makes them."""
+    assert parameters.anew is not None
+    return parameters.anew
+
+
+def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Find the neighbor lists of one set of rows for all methods, at most n_rows - 1 neighbors long.
 
     Of a precomputed graph, store the subgraph that the rows induce; of a representation, compare the same rows.
@@ -62,9 +66,9 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
     one = Design(parameters).sets_of_rows()[unit]
     seen = seen_by(context, parameters, one)
     places, policy = seen.places, context.tiles.missing_policy
-    given, arrays = parameters["given"], dict[str, np.ndarray]()
-    own_rows = GraphSpec(**parameters["search"]).own_rows
-    wanted = lists_over_rows(methods_from(parameters["methods"]), places.size, parameters)
+    anew, arrays = _made_anew(parameters), dict[str, np.ndarray]()
+    given, own_rows = anew.given, anew.search.own_rows
+    wanted = lists_over_rows(parameters.methods, places.size, anew.search)
     if given is not None or own_rows is not None:
         rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
     if given == "matrix":
@@ -78,7 +82,7 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
             if own_rows is not None:
                 put_representation(own.store, own.tiles.shape, read_own_rows(context.store, own_rows, rows))
             lengths = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
-            lists = _searched(own, lengths, parameters)
+            lists = _searched(own, lengths, anew.memory_limit)
         for name, (indices, distances) in lists.items():
             arrays |= {f"{name}/indices": indices, f"{name}/distances": distances}
     context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
@@ -105,28 +109,34 @@ def matrix_cost(n_entries: int, n_rows: int) -> tuple[Array, ...]:
 
 
 def _known_lists(
-    context: Context, parameters: Mapping[str, Any], method: Method, selection: Selection, n_rows: int
+    context: Context, anew: NewRankings, method: Method, selection: Selection, n_rows: int
 ) -> NeighborTables:
     """Return the stored lists of a method, without lists of `n_rows` or more neighbors, for which the method raises."""
-    names = {name: k for name, (_, k) in lists_over_rows([method], n_rows, parameters).items() if k < n_rows}
+    names = {name: k for name, (_, k) in lists_over_rows([method], n_rows, anew.search).items() if k < n_rows}
     if not names:
         return {}
     store = context.store
-    if parameters["lists_of_run"] and selection.fold is None and selection.class_subset.n_classes is None:
+    if anew.lists_of_run and selection.fold is None and selection.class_subset.n_classes is None:
         return _stored_lists(store, names)
     arrays, _ = store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
     return {name: (arrays[f"{name}/indices"], arrays[f"{name}/distances"]) for name in names}
 
 
 # ------------------------------------------------------------------------------------------------------ stage "select"
-def select_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectParameters(EvaluationParameters):
+    """Parameters of "select"; `combines` is whether its units make the consensus of rankings made before."""
+
+    combines: bool
+
+
+def select_features(context: Context, parameters: SelectParameters, unit: int) -> dict[str, Any]:
     """Rank the features by one method, on the rows and labels that one selection sees.
 
     If the method raises :class:`InputError` on these rows or labels, its order is empty, and the facts hold the reason.
-    A unit of the stage that `combines` makes the consensus of rankings that the stage before has made.
     """
-    design, methods = Design(parameters), methods_from(parameters["methods"])
-    number = design.made(unit, combined=parameters["combines"])
+    design, methods, anew = Design(parameters), parameters.methods, _made_anew(parameters)
+    number = design.made(unit, combined=parameters.combines)
     selection = design.selection(number)
     method = methods[design.methods.index(selection.method)]
     if selection.place:
@@ -137,7 +147,7 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     n_labeled = int(seen.labels.is_labeled.sum())
     deepest = max(design.sizes)
     try:
-        features = _thinned_features(X, method, seen, parameters, policy)
+        features = _thinned_features(X, method, seen, anew, policy)
         own = memory_context(
             X.copy() if method.combined or method.criterion.combines else X if features is None else X[:, features],
             seen.labels,
@@ -147,16 +157,16 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
         if method.criterion.combines:
             table = _consensus_table(context, methods, design.beside(number))
         elif method.combined:
-            table = _combined_table(X, method, seen, parameters, policy)
+            table = _combined_table(X, method, seen, anew, policy)
         elif method.criterion is OUTSIDE:
             assert own.tiles.matrix is not None
             table = outside_table(method, own.tiles.matrix, seen.labels)
         else:
-            known = _known_lists(context, parameters, method, selection, seen.places.size)
-            given = _given_matrix(context, parameters, method, selection)
-            table = _score(own, method, seen.labels, parameters, known, given)
+            known = _known_lists(context, anew, method, selection, seen.places.size)
+            given = _given_matrix(context, anew, method, selection)
+            table = _score(own, method, seen.labels, anew, known, given)
         own.store.put_array(layout.SCORES.format(method.label), table)
-        order = _ranked(own, method, parameters)
+        order = _ranked(own, method, anew)
         order = order if features is None else features[order]
     except InputError as error:
         put_order(context, number, np.empty(0, dtype=np.int64), deepest, n_labeled)
@@ -183,18 +193,18 @@ def _consensus_table(context: Context, methods: Sequence[Method], selections: It
 
 
 def _thinned_features(
-    X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
+    X: Matrix, method: Method, seen: VisibleRows, anew: NewRankings, policy: str
 ) -> np.ndarray | None:
     """Return the features that a joint method ranks, ascending, or None for all.
 
     They lead the ranking of a univariate criterion, on only the rows and labels that the selection sees.
     """
-    n_features = parameters["joint_features"]
+    n_features = anew.joint_features
     if not method.criterion.is_joint or n_features is None:
         return None
     prefilter = make_method(PREFILTERS[seen.labels.task], {})
     own = memory_context(X, seen.labels, seen.weights, policy)
-    table = _score(own, prefilter, seen.labels, parameters, {}, None)
+    table = _score(own, prefilter, seen.labels, anew, {}, None)
     return np.sort(prefilter.order(table)[:n_features])
 
 
@@ -202,18 +212,16 @@ def _score(
     own: Context,
     method: Method,
     labels: Labels | None,
-    parameters: Mapping[str, Any],
+    anew: NewRankings,
     known: NeighborTables,
     given: WeightMatrix | None,
 ) -> np.ndarray:
     """Score the rows of a context, store the table in it, and return the table."""
-    run = EnclosingRun(known, parameters["memory_limit"])  # its search over all rows has been warned of
+    run = EnclosingRun(known, anew.memory_limit)  # its search over all rows has been warned of
     return score_features(own, [method], labels, given, run=run)[method.label]
 
 
-def _combined_table(
-    X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
-) -> np.ndarray:
+def _combined_table(X: Matrix, method: Method, seen: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray:
     """Combine the rankings within the batches; :class:`InputError` if no batch is left.
 
     A batch with too few rows or labels for the method is left out, as in a run.
@@ -226,8 +234,8 @@ def _combined_table(
         own = memory_context(X[rows], labels, None if seen.weights is None else seen.weights[rows], policy)
         try:
             check_batch_size(rows.size)
-            known = _searched(own, lists_over_rows([plain], rows.size, parameters), parameters)
-            ranks.append(plain.ranks(_score(own, plain, labels, parameters, known, None)))
+            known = _searched(own, lists_over_rows([plain], rows.size, anew.search), anew.memory_limit)
+            ranks.append(plain.ranks(_score(own, plain, labels, anew, known, None)))
         except InputError as error:
             problems.append(str(error))
     if not ranks:
@@ -236,11 +244,11 @@ def _combined_table(
     return combine_ranks(np.stack(ranks))
 
 
-def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: Mapping[str, Any]) -> NeighborTables:
+def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> NeighborTables:
     """Search neighbor lists of the rows of a context, as in a run."""
     if not lists:
         return {}
-    chain = Chain(data_of(own), lists=lists, memory_limit=parameters["memory_limit"], base=())
+    chain = Chain(data_of(own), lists=lists, memory_limit=memory_limit, base=())
     run_all(own, chain.stages(), None, quiet=True)
     return _stored_lists(own.store, lists)
 
@@ -250,19 +258,17 @@ def _stored_lists(store: Store, names: Iterable[str]) -> NeighborTables:
     return {name: (indices[...], distances[...]) for name, (indices, distances) in lists.items()}
 
 
-def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.ndarray:
+def _ranked(own: Context, method: Method, anew: NewRankings) -> np.ndarray:
     """Return the features that a method may select, best first; the store of the context holds its table."""
-    if (wanted := parameters["filter"]) is not None:
+    if (wanted := anew.redundancy) is not None:
         kept, _ = filter_features(own, method, wanted, own.tiles.feature_names())
         return kept
     return method.ranked_features(method_scores(own.store, method))
 
 
-def _given_matrix(
-    context: Context, parameters: Mapping[str, Any], method: Method, selection: Selection
-) -> WeightMatrix | None:
+def _given_matrix(context: Context, anew: NewRankings, method: Method, selection: Selection) -> WeightMatrix | None:
     """Return the precomputed matrix between the selection's rows; None if there is none or the method uses none."""
-    if parameters["given"] != "matrix" or not method.criterion.uses_graph:
+    if anew.given != "matrix" or not method.criterion.uses_graph:
         return None
     arrays, _ = context.store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
     n_rows = arrays["indptr"].size - 1

@@ -8,7 +8,7 @@ values, one counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.evaluation.design import Design, Selection, describe_too_few
+from daskfs.evaluation.design import Design, EvaluationParameters, Selection, describe_too_few
 from daskfs.evaluation.models import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
@@ -50,7 +50,7 @@ FREQUENCY_COLUMNS = typed(
 )
 
 
-def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def write_tables(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Write every table that has rows; the facts hold the warnings."""
     del unit
     for table in evaluation_tables(context, parameters):
@@ -59,16 +59,16 @@ def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     return {"warnings": failure_warnings(context.store, parameters)}
 
 
-def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Table]:
+def evaluation_tables(context: Context, parameters: EvaluationParameters) -> Iterator[Table]:
     """Yield the tables of :data:`daskfs.store.layout.EVALUATION_TABLES` one by one; some may have no row.
 
     `parameters` are those of the stage "evaluate". :class:`InputError` with the reasons if all rankings of an
     evaluation that the job asks for by name failed.
     """
     design = Design(parameters)
-    failed = [one for one in failures(context.store, parameters) if one[0].method != parameters["chance"]]
-    n_wanted = design.n_selections // len(design.methods) * (len(design.methods) - (parameters["chance"] is not None))
-    if parameters["is_asked"] and failed and len(failed) == n_wanted:
+    failed = [one for one in failures(context.store, parameters) if one[0].method != parameters.chance]
+    n_wanted = design.n_selections // len(design.methods) * (len(design.methods) - (parameters.chance is not None))
+    if parameters.is_asked and failed and len(failed) == n_wanted:
         msg = f"the evaluation could rank nothing. {' '.join(_grouped_failures(failed, design))}"
         raise InputError(msg)
     found = results(context.store, parameters)
@@ -87,9 +87,9 @@ def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterat
 
 
 # -------------------------------------------------------------------------------------------------- failed selections
-def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selection, str]]:
+def failures(store: Store, parameters: EvaluationParameters) -> list[tuple[Selection, str]]:
     """Return the selections that failed, with the reason; empty if the run's own rankings are tested."""
-    if not parameters["ranks_anew"]:
+    if parameters.anew is None:
         return []
     design, found = Design(parameters), []
     for stage, combined in (("select", False), ("select-consensus", True)):
@@ -100,7 +100,7 @@ def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selectio
     return found
 
 
-def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
+def failure_warnings(store: Store, parameters: EvaluationParameters) -> list[str]:
     """Return a warning for each method and amount of labels with failed or short rankings.
 
     A ranking is short if it has fewer features than are to be tested.
@@ -109,7 +109,7 @@ def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
     return _grouped_failures(failed, design) + _short_rankings(store, parameters, {one.number for one, _ in failed})
 
 
-def _short_rankings(store: Store, parameters: Mapping[str, Any], failed: Collection[int]) -> list[str]:
+def _short_rankings(store: Store, parameters: EvaluationParameters, failed: Collection[int]) -> list[str]:
     """Return a warning for each method with a ranking that has too few features."""
     design, fewest = Design(parameters), dict[str, int]()
     for number in range(design.n_selections):
@@ -117,12 +117,11 @@ def _short_rankings(store: Store, parameters: Mapping[str, Any], failed: Collect
             method = design.selection(number).method
             n_ranked = int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"])
             fewest[method] = min(n_ranked, fewest.get(method, n_ranked))
-    anew = bool(parameters["ranks_anew"])
-    filtered, where = bool(parameters.get("filter" if anew else "filtered")), " in one of its rankings" if anew else ""
+    where = "" if parameters.anew is None else " in one of its rankings"
     return [
         sentence
         for method, n_ranked in fewest.items()
-        for sentence in describe_too_few(method, n_ranked, design.sizes, filtered=filtered, where=where)
+        for sentence in describe_too_few(method, n_ranked, design.sizes, filtered=parameters.filtered, where=where)
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from daskfs.evaluation.design import UNRANKED, Design, Selection
+from daskfs.evaluation.design import UNRANKED, Design, EvaluationParameters, Selection
 from daskfs.ranking.tables import arrow_table, csv_bytes, read_parquet, write_parquet
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -90,7 +90,7 @@ class Result:
     value: float | None
 
 
-def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
+def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
     """Return all values in the order of the units; `parameters` are those of the stage "evaluate"."""
     design = Design(parameters)
     labeled: dict[int, int | None] = {

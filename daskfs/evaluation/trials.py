@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, Selection, read_rows_in_use
+from daskfs.evaluation.design import (
+    UNRANKED,
+    Design,
+    EvaluationParameters,
+    EvaluationUnit,
+    Selection,
+    read_rows_in_use,
+)
 from daskfs.evaluation.metrics import hit_rate
 from daskfs.evaluation.models import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
@@ -25,7 +32,7 @@ OF_SELECTION = ""
 """Model name of a value of the selection itself."""
 
 
-def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def evaluate_selection(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Evaluate the first features of one selection, or a baseline.
 
     The facts list the values, each with its model, metric, repeat, fold and number of test rows.
@@ -43,10 +50,10 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     labels = read_rows_in_use(context.store).labels
     X, y = _columns(context, parameters, features), labels.values
     values: list[list[Any]] = []
-    seed, scaling = int(parameters["random_state"]), parameters["scaling"]
+    seed, scaling = parameters.random_state, parameters.scaling
     splits = list(_splits(context, parameters, design, trial, labels.is_labeled))
     is_first = not trial.repeat or trial.selection.setting == "inductive"
-    for spec in map(ModelSpec.from_json, parameters["models"]):
+    for spec in parameters.models:
         if not trial.n_selected or uses_folds(spec, trial.selection.setting):
             for repeat, fold, train, tested in splits:
                 if trial.n_selected:
@@ -58,20 +65,20 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
             places = _whole(context, parameters, trial.selection, splits, labels)
             found = evaluate_whole(spec, labels.task, X[places], y[places], scaling, seed)
             values += _rows(spec, trial.selection.repeat, trial.selection.fold, places, found)
-    if parameters["informative"] and is_first and is_ranked:
-        share = hit_rate(order, np.array(parameters["informative"]), trial.n_selected)
+    if parameters.informative and is_first and is_ranked:
+        share = hit_rate(order, np.array(parameters.informative), trial.n_selected)
         values.append([OF_SELECTION, "hit_rate", trial.selection.repeat, trial.selection.fold, None, share])
     # JSON has no NaN, the value of an undefined metric
     return {"values": [[*about, None if np.isnan(value) else float(value)] for *about, value in values]}
 
 
 def _splits(
-    context: Context, parameters: Mapping[str, Any], design: Design, trial: EvaluationUnit, is_labeled: np.ndarray
+    context: Context, parameters: EvaluationParameters, design: Design, trial: EvaluationUnit, is_labeled: np.ndarray
 ) -> Iterator[Split]:
     selection = trial.selection
     subset_rows = class_subset_rows(context, parameters, selection)
     drawn: np.ndarray | None = None
-    if parameters["train_on"] == "labeled":
+    if parameters.train_on == "labeled":
         seen = seen_by(context, parameters, selection)
         drawn = seen.places[seen.labels.is_labeled]
     if not design.has_folds:
@@ -95,7 +102,7 @@ def _rows(
 
 
 def _whole(
-    context: Context, parameters: Mapping[str, Any], selection: Selection, splits: list[Split], labels: Labels
+    context: Context, parameters: EvaluationParameters, selection: Selection, splits: list[Split], labels: Labels
 ) -> np.ndarray:
     """Return the rows that a model is fitted to and scored on: all of a class subset, or the held-out ones."""
     if selection.fold is not None:
@@ -105,12 +112,12 @@ def _whole(
     return places[labels.is_labeled[places]]
 
 
-def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> np.ndarray:
+def _columns(context: Context, parameters: EvaluationParameters, features: np.ndarray) -> np.ndarray:
     """Return columns of the rows in use, dense, float64."""
-    if parameters["ranks_anew"]:
+    if parameters.anew is not None:
         block = rows_of_sample(context, parameters)[:, features]
         return (block.toarray() if is_sparse(block) else block).astype(np.float64)
-    slab_columns = int(parameters["slab_columns"])
+    slab_columns = parameters.slab_columns
     known = context.store.open(layout.EVALUATION_FEATURES)[...]
     X = np.empty((context.store.open(layout.EVALUATION_ROWS).shape[0], features.size))
     for slab in np.unique(features // slab_columns):

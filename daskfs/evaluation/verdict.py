@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import Design
+from daskfs.evaluation.design import Design, EvaluationParameters
 from daskfs.evaluation.models import higher_is_better, range_of
 from daskfs.evaluation.significance import mean_interval
 from daskfs.evaluation.summaries import Cube, cubes_of, means_without_nan
@@ -31,7 +31,7 @@ NO_MODEL = "hit_rate"
 
 
 def evaluation_verdict(
-    store: Store, parameters: Mapping[str, Any], stability: Iterable[Mapping[str, Any]], n_features: int
+    store: Store, parameters: EvaluationParameters, stability: Iterable[Mapping[str, Any]], n_features: int
 ) -> dict[str, Any] | None:
     """Return the verdict on a finished evaluation, with the agreement of the selections.
 
@@ -52,7 +52,7 @@ def evaluation_verdict(
     """
     design = Design(parameters)
     cubes = cubes_of(results(store, parameters), design, store.need_json(layout.EVALUATION_DESIGN)["folds"])
-    random_orders = [method["label"] for method in parameters["methods"] if method["name"] == "RandomOrder"]
+    random_orders = [method.label for method in parameters.methods if method.criterion.name == "RandomOrder"]
     found = verdict_of(cubes, design, random_orders)
     if found is None:
         return None

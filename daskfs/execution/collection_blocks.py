@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from daskfs.errors import DaskfsError, InputError
-from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import Layout, collection_of
 from daskfs.sources.some_rows import SomeRows
 from daskfs.stages.stage import Stage
 from daskfs.store.subset import open_part_or_source
-from daskfs.store.tiles import Shape
-from daskfs.tiles.ingest import INGEST_STAGE, LABELS_STAGE, spec_from
+from daskfs.tiles.ingest import INGEST_STAGE, LABELS_STAGE
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,14 +44,15 @@ class BlockFeed:
     """
 
     def __init__(self, stage: Stage, units: Iterable[int], client: Client | None) -> None:
-        spec = spec_from(stage.parameters["source"])
-        self._collection = collection = collection_of(spec.source)
+        parameters = stage.parameters_of(INGEST_STAGE, LABELS_STAGE)
+        assert parameters is not None
+        self._collection = collection = collection_of(parameters.source.source)
         self._client, self._layout = client, cast("Any", collection.layout)
         if client is not None:
             self._layout = client.submit(_same, collection.layout, pure=False)
         self._numbers: dict[int, Collection[int]] = {unit: () for unit in units}
         if stage.is_of(INGEST_STAGE):
-            shape, source = Shape(**stage.parameters["shape"]), open_part_or_source(spec)
+            shape, source = parameters.shape, open_part_or_source(parameters.source)
             rows_of = source.rows_of if isinstance(source, SomeRows) else lambda band: [band]
             for unit in self._numbers:
                 rows = rows_of(shape.band(unit))
@@ -104,9 +103,8 @@ class BlockFeed:
 
 def feed_of(stage: Stage, units: Iterable[int], client: Client | None) -> BlockFeed | None:
     """Return the feed of a stage whose units read a dask collection, None for other stages."""
-    if not stage.is_of(INGEST_STAGE, LABELS_STAGE) or not stage.parameters["source"]["source"].startswith(COLLECTION):
-        return None
-    return BlockFeed(stage, units, client)
+    parameters = stage.parameters_of(INGEST_STAGE, LABELS_STAGE)
+    return None if parameters is None or not parameters.is_collection else BlockFeed(stage, units, client)
 
 
 @contextmanager

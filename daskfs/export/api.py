@@ -18,6 +18,7 @@ from daskfs.export.arrays import write_npz, write_parquet, write_zarr
 from daskfs.export.atomic_publish import apart_from, publish_at, target_of
 from daskfs.export.collect import Contents, chosen_columns, read_run
 from daskfs.export.selected_data import Reduced
+from daskfs.kernels.labels import Task
 from daskfs.runs.manifest import refuse_foreign
 from daskfs.runs.pipeline import write_tiles
 from daskfs.runs.tiles import plan_source
@@ -227,7 +228,7 @@ def _export_tiles(
             raise JobError(msg)
         with explain_write_errors(target):
             remove(target)
-    task = reduced.contents.tiles.info.task or "auto"
+    task: Task | Literal["auto"] = reduced.contents.tiles.info.task or "auto"
     settings = cluster or ClusterSettings(workers=0)
     write_tiles(lambda own: plan_source(reduced.spec, task, store.url, own), str(out), settings, reduced.progress)
     return target

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.errors import JobError, first_few, nearest
 from daskfs.kernels.order import ranks
 from daskfs.ranking.dropped import selectable, selected_features
+from daskfs.ranking.settings import settings_of
 from daskfs.ranking.tables import method_scores
 from daskfs.runs.manifest import open_finished
 from daskfs.stages.stage import Plan
@@ -68,15 +68,14 @@ def read_run(url: str) -> Contents:
     store, manifest = open_finished(url)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
-    rule = plan.stage("rank").parameters
-    methods = methods_from(rule["methods"])
+    settings = settings_of(plan)
     columns, may, selected = dict[str, np.ndarray](), dict[str, np.ndarray](), dict[str, np.ndarray]()
-    for method in methods:
+    for method in settings.methods:
         table = method_scores(store, method)
-        may[method.label] = selectable(store, method, table, filtered=bool(rule.get("filtered")))
-        selected[method.label] = selected_features(store, method, table, rule)
+        may[method.label] = selectable(store, method, table, filtered=settings.filtered)
+        selected[method.label] = selected_features(store, method, table, settings)
         columns |= _columns(method, table, selected[method.label])
-    facts = _facts(manifest, methods)
+    facts = _facts(manifest, settings.methods)
     return Contents(store, tiles, plan.tiles_url, tiles.feature_names(), columns, may, selected, facts)
 
 

@@ -17,6 +17,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.row_names import ROWS_AT_ONCE
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store.row_names import decode_names, row_names_of, stretches_of
 from daskfs.store.subset import TilePart, columns_to_text, part_spec
@@ -65,7 +66,7 @@ class Reduced:
         """Yield the rows in order, shape (n_block_rows, n_selected), dense or CSR, in the stored dtype."""
         part = self._part
         ranges = list(row_blocks(part.info.n_samples, self.block_rows))
-        stage = Stage(STAGE, STAGE, len(ranges), {}, 0)
+        stage = Stage(STAGE, STAGE, len(ranges), StageParameters(), 0)
         self.progress.start_stage(stage, stage.n_units)
         for number, rows in enumerate(ranges):
             block = part.read_rows(rows.start, rows.stop)

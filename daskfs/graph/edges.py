@@ -9,7 +9,7 @@ the list entries by the stretch of their targets first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.statistics.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
 from daskfs.stages.cost import COMPILED, WORD, Array, Cost, Objects, grown
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.shards import Piece, ShardWriter, read_pieces, stored_pieces
@@ -60,11 +61,6 @@ class Stretches:
     blocks: int
     blocks_sent: int
 
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any], n_samples: int) -> Stretches:
-        """Return the stretches of a stage."""
-        return cls(n_samples, *(int(parameters[name]) for name in ("blocks_per_unit", "blocks_sent")))
-
     @property
     def rows_each(self) -> int:
         """Rows of a stretch; the last one may have fewer."""
@@ -92,10 +88,39 @@ class Stretches:
         return self.blocks_sent * block_rows(self.n_samples)
 
 
-def send_entries(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class OneGraph(StageParameters):
+    """A graph by its name, of the first `n_neighbors` entries of each list."""
+
+    name: str
+    n_neighbors: int
+
+
+@dataclass(frozen=True)
+class EdgesParameters(OneGraph):
+    """Parameters of "entries" and "edges"."""
+
+    stretches: Stretches
+
+
+@dataclass(frozen=True)
+class EdgesSummaryParameters(OneGraph):
+    """Parameters of "edges-summary"; `holds_edges` is that of :func:`holds_edges`."""
+
+    holds_edges: bool
+
+
+@dataclass(frozen=True)
+class WeightsParameters(StageParameters):
+    """Parameters of "weights"."""
+
+    weighting: Weighting
+    stretches: Stretches
+
+
+def send_entries(context: Context, parameters: EdgesParameters, unit: int) -> None:
     """Sort the list entries of some rows by the stretch of their targets, without those of their own stretch."""
-    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
-    stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
+    store, name, k, stretches = context.store, parameters.name, parameters.n_neighbors, parameters.stretches
     rows = stretches.sent_rows(unit)
     targets = store.open(layout.KNN_INDICES.format(name))[rows, :k]
     stretch = targets // stretches.rows_each
@@ -113,18 +138,20 @@ def send_entries(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     store.put_array(layout.SENT_OFFSETS.format(name, k, unit), offsets)
 
 
-def create_edges(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_edges(context: Context, parameters: EdgesParameters) -> None:
     """Create a row of facts for each block of rows."""
-    name, k, blocks = str(parameters["name"]), int(parameters["n_neighbors"]), int(parameters["blocks_per_unit"])
-    n_samples = context.tiles.shape.n_samples
-    facts = (-(-n_samples // block_rows(n_samples)), len(layout.EDGE_FACTS))
-    context.store.create(layout.EDGE_PARTS.format(name, k), facts, np.float64, (blocks, facts[1]))
+    name = layout.EDGE_PARTS.format(parameters.name, parameters.n_neighbors)
+    _create_facts(context.store, name, parameters.stretches, len(layout.EDGE_FACTS))
 
 
-def store_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def _create_facts(store: Store, name: str, stretches: Stretches, n_facts: int) -> None:
+    n_blocks = -(-stretches.n_samples // block_rows(stretches.n_samples))
+    store.create(name, (n_blocks, n_facts), np.float64, (stretches.blocks, n_facts))
+
+
+def store_edges(context: Context, parameters: EdgesParameters, unit: int) -> dict[str, Any]:
     """Store the edges of a stretch, and facts of its blocks."""
-    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
-    stretches = Stretches.of(parameters, context.tiles.shape.n_samples)
+    store, name, k, stretches = context.store, parameters.name, parameters.n_neighbors, parameters.stretches
     own, size = stretches.rows(unit), block_rows(stretches.n_samples)
     indices, distances = open_lists(store, name)
     lists = np.empty((own.stop - own.start, k), index_dtype(stretches.n_samples))
@@ -201,17 +228,17 @@ def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, source: np.ndarray
     return kept
 
 
-def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def describe_graph(context: Context, parameters: EdgesSummaryParameters, unit: int) -> dict[str, Any]:
     """Summarize components, degrees and edge lengths. For lists by target only labeled rows are nodes."""
     del unit
-    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
+    store, name, k = context.store, parameters.name, parameters.n_neighbors
     n_samples = n_nodes = context.tiles.shape.n_samples
     if name in TARGET_NAMES:
         labels = context.label_counts()
         assert labels is not None
         n_nodes = labels.n_counted
     lengths = _Histogram(*_lengths(store, name, k))
-    graph = Components(n_samples, holds=bool(parameters.get("holds_edges")))
+    graph = Components(n_samples, holds=parameters.holds_edges)
     for source, target, length in edge_blocks(context, name, k):
         graph.add(source, target)
         lengths.add(length)
@@ -329,30 +356,28 @@ def _joined(parts: Sequence[np.ndarray], dtype: str) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
 
 
-def find_median(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def find_median(context: Context, parameters: OneGraph, unit: int) -> dict[str, Any]:
     """Store the median of the squared edge lengths."""
     del unit
-    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
+    store, name, k = context.store, parameters.name, parameters.n_neighbors
     found = {"median": streamed_median(lambda: (length**2 for length in edge_lengths(store, name, k)))}
     store.write_json(layout.EDGE_MEDIAN.format(name, k), found)
     return found
 
 
-def create_degrees(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_degrees(context: Context, parameters: WeightsParameters) -> None:
     """Create the degrees, shape (n_samples,), float64, and a row of facts for each block of rows."""
-    key, n_samples = Weighting(**parameters["weighting"]).key, context.tiles.shape.n_samples
-    size, blocks = block_rows(n_samples), int(parameters["blocks_per_unit"])
-    context.store.create(layout.DEGREES.format(key), (n_samples,), np.float64, (size,))
-    facts = (-(-n_samples // size), len(layout.WEIGHT_FACTS))
-    context.store.create(layout.WEIGHT_PARTS.format(key), facts, np.float64, (blocks, facts[1]))
+    key, n_samples = parameters.weighting.key, parameters.stretches.n_samples
+    context.store.create(layout.DEGREES.format(key), (n_samples,), np.float64, (block_rows(n_samples),))
+    _create_facts(context.store, layout.WEIGHT_PARTS.format(key), parameters.stretches, len(layout.WEIGHT_FACTS))
 
 
-def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def weight_edges(context: Context, parameters: WeightsParameters, unit: int) -> None:
     """Sum the degrees of a stretch, and count zero weights and isolated rows (of those meant to be connected)."""
     store = context.store
-    weighting = Weighting(**parameters["weighting"])
-    graph, k, n_samples = weighting.graph, weighting.n_neighbors, context.tiles.shape.n_samples
-    own = Stretches.of(parameters, n_samples).rows(unit)
+    weighting = parameters.weighting
+    graph, k, n_samples = weighting.graph, weighting.n_neighbors, parameters.stretches.n_samples
+    own = parameters.stretches.rows(unit)
     t = _kernel_width(store, weighting)
     degrees = np.zeros(own.stop - own.start)
     weigh = EdgeWeights(context, [weighting])

@@ -6,7 +6,6 @@ a feature that shares structure with these does.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.scaling import half_of
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -48,11 +48,18 @@ class FeatureBlocks:
 NO_BLOCKS = FeatureBlocks()  # every feature is a block of its own
 
 
-def split_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HalvesParameters(StageParameters):
+    """Parameters of "halves"."""
+
+    blocks: FeatureBlocks
+    random_state: int
+
+
+def split_features(context: Context, parameters: HalvesParameters, unit: int) -> dict[str, Any]:
     """Store which features make either graph, and which graph tests each."""
     del unit
-    blocks = FeatureBlocks(parameters["blocks"], parameters["gap"], tuple(parameters["places"]))
-    graphs = split_graphs(context.tiles.first_equal(), blocks, int(parameters["random_state"]))
+    graphs = split_graphs(context.tiles.first_equal(), parameters.blocks, parameters.random_state)
     context.store.put_array(layout.HALVES, graphs)
     return {"n_features": [int(np.count_nonzero(graph)) for graph in graphs[:2]]}
 
@@ -123,7 +130,7 @@ def plan_halves(n_features: int, lists: Iterable[Lists], blocks: FeatureBlocks) 
             HALVES_STAGE,
             "halves",
             1,
-            {"random_state": halved[0].random_state, **dataclasses.asdict(blocks)},
+            HalvesParameters(blocks, halved[0].random_state),
             HALVES_STAGE.cost(n_features),
             bytes_read=WORD * n_features,
             bytes_written=3 * n_features,

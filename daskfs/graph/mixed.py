@@ -20,13 +20,13 @@ its first entries serve a smaller k.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.graph.partition import create_list_arrays, largest_block, lists_cost, open_lists, put_lists
-from daskfs.graph.spec import GraphSpec, MixedGraph
+from daskfs.graph.spec import MixedGraph
 from daskfs.graph.target import (
     counted_target,
     listed_by_target,
@@ -38,6 +38,7 @@ from daskfs.kernels.neighbors.targets import SortedTargets, first_by_length
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 
@@ -45,20 +46,24 @@ MIXED_ENTRIES = 2**20
 """Number of candidates that are merged at a time."""
 
 
-def mixed_graph(raw: Mapping[str, Any]) -> MixedGraph:
-    """Rebuild a :class:`MixedGraph` from JSON."""
-    return MixedGraph(GraphSpec(**raw["base"]), raw["neighbors"], raw["standardize"])
+@dataclass(frozen=True)
+class MixedParameters(StageParameters):
+    """Parameters of "mixed": the lists, their length, that of the lists of candidates, and the blocks of a unit."""
+
+    lists: MixedGraph
+    k: int
+    n_candidates: int
+    blocks_per_unit: int
 
 
-def create_mixed_lists(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_mixed_lists(context: Context, parameters: MixedParameters) -> None:
     """Create the arrays of the mixed lists."""
-    name = mixed_graph(parameters["lists"]).name
-    create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
+    create_list_arrays(context.store, parameters.lists.name, context.tiles.shape.n_samples, parameters.k)
 
 
-def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def mix_lists(context: Context, parameters: MixedParameters, unit: int) -> dict[str, Any]:
     """Write the mixed lists of one unit's rows, and count the rows whose lists may be incomplete."""
-    lists, k, width = mixed_graph(parameters["lists"]), int(parameters["k"]), int(parameters["n_candidates"])
+    lists, k, width = parameters.lists, parameters.k, parameters.n_candidates
     store, shape = context.store, context.tiles.shape
     target = counted_target(context)
     by_target = sorted_targets(target, context.weights(), standardize=lists.standardize)
@@ -67,7 +72,7 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     merge = _Merge(lists, k, target, by_target, n_columns)
     candidates = open_lists(store, lists.base.name)
     n_open = 0
-    for rows in unit_blocks(shape.n_samples, int(parameters["blocks_per_unit"]), unit):
+    for rows in unit_blocks(shape.n_samples, parameters.blocks_per_unit, unit):
         indices, distances = (part[rows, :width] for part in candidates)
         found = np.empty((len(indices), k), indices.dtype), np.empty((len(indices), k))
         for some in row_blocks(len(indices), max(1, MIXED_ENTRIES // (width + 4 * k))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -39,25 +40,43 @@ from daskfs.tiles.shapes import band_bytes
 DISTANCE_TOLERANCE = 1e-6
 
 
-def create_lists(context: Context, parameters: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class ListsParameters(StageParameters):
+    """Parameters of a search for neighbor lists: `graph`, the length of the lists, and the version of pynndescent.
+
+    None if that does not search: another version may find other lists.
+    """
+
+    graph: GraphSpec
+    k: int
+    pynndescent: str | None
+
+
+@dataclass(frozen=True)
+class SearchParameters(ListsParameters):
+    """Parameters of the stages of an approximate search."""
+
+    partitioning: Partitioning
+
+
+def create_lists(context: Context, parameters: ListsParameters) -> None:
     """Create the arrays of neighbor lists, shape (n_samples, k)."""
-    name = GraphSpec(**parameters["graph"]).name
-    create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
+    create_list_arrays(context.store, parameters.graph.name, context.tiles.shape.n_samples, parameters.k)
 
 
-def create_recall(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_recall(context: Context, parameters: SearchParameters) -> None:
     """Create the array of exact distances from the queries of the recall, shape (n_units, n_queries, k), float64."""
-    spec, k = GraphSpec(**parameters["graph"]), int(parameters["k"])
+    spec, k = parameters.graph, parameters.k
     name, shape = spec.name, searched_shape(context.tiles.shape, spec)
-    n_units = Partitioning(**parameters["partitioning"]).assign_units(shape)
+    n_units = parameters.partitioning.assign_units(shape)
     n_queries = min(RECALL_ROWS, sample_rows(shape).size)
     context.store.create(layout.KNN_RECALL.format(name), (n_units, n_queries, k), np.float64, (1, n_queries, k))
 
 
-def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def find_neighbors(context: Context, parameters: ListsParameters, unit: int) -> dict[str, Any]:
     """Find the exact neighbors of one block of rows among all rows."""
     search = search_units(context.tiles.shape.n_samples)[unit]
-    return store_exact_lists(context, GraphSpec(**parameters["graph"]), int(parameters["k"]), search)
+    return store_exact_lists(context, parameters.graph, parameters.k, search)
 
 
 def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchUnit) -> dict[str, Any]:
@@ -118,10 +137,10 @@ def close_band(
     return np.sort(np.concatenate([nearest, distances], axis=1), axis=1)[:, :k]
 
 
-def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def close_recall(context: Context, parameters: SearchParameters, unit: int) -> dict[str, Any]:
     """Compare the merged exact distances with those of the neighbor lists; skipped if the lists are exact."""
     del unit
-    store, name, k = context.store, GraphSpec(**parameters["graph"]).name, int(parameters["k"])
+    store, name, k = context.store, parameters.graph.name, parameters.k
     if chosen_engine(store, name) == "exact":
         return {}
     by_band = store.open(layout.KNN_RECALL.format(name))[...]

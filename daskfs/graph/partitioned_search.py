@@ -20,8 +20,8 @@ of 3 k candidates per row.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ import scipy.sparse as sp
 from daskfs.errors import JobError
 from daskfs.graph.engine import DESCENTS, Seen, engine_of_sample
 from daskfs.graph.neighbors import (
+    SearchParameters,
     chosen_engine,
     close_band,
     create_lists,
@@ -59,7 +60,7 @@ from daskfs.graph.partition import (
 from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Space, fitted_space
 from daskfs.graph.rows import searched_tiles
 from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import index_dtype, is_sparse, stack_blocks
 from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
 from daskfs.kernels.neighbors.cells import (
@@ -105,15 +106,18 @@ SPACE_ARRAYS = ("center", "basis", "fill", "landmarks")
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
 
-def _settings(parameters: Mapping[str, Any]) -> tuple[GraphSpec, int, Partitioning]:
-    return GraphSpec(**parameters["graph"]), int(parameters["k"]), Partitioning(**parameters["partitioning"])
+@dataclass(frozen=True)
+class CellsParameters(SearchParameters):
+    """Parameters of "cells"; `others` are the engines that the sample may choose instead."""
+
+    others: tuple[Engine, ...]
 
 
 # ---------------------------------------------------------------------------------- cells
-def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[str, Any]:
     """Cut space into groups and cells on the sample, and store the recall queries."""
     del unit
-    spec, k, plan = _settings(parameters)
+    spec, k, plan = parameters.graph, parameters.k, parameters.partitioning
     store, n_samples, tiles = context.store, context.tiles.shape.n_samples, searched_tiles(context, spec)
     sample = tiles.sample(spec.read_scaling)
     store_queries(context, spec, sample, plan.n_cells)
@@ -139,7 +143,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
             dimension=cells.dimension,
         )
         # NN-descent would search rows filled with means
-        others = [engine for engine in parameters["others"] if engine != "descent" or not tiles.is_pairwise]
+        others = [engine for engine in parameters.others if engine != "descent" or not tiles.is_pairwise]
         engine = engine_of_sample(spec, tiles.shape, k, seen, others)
         if engine in DESCENTS and n_samples <= min(plan.max_members, ONE_GROUP):
             cells = one_cell(sampled)
@@ -177,9 +181,9 @@ def expected_misses(context: Context, stage: Stage) -> str | None:
 
     None also for other stages, and for rows compared in what both have, which principal components cannot replace.
     """
-    if not stage.is_of(ASSIGN_STAGE) or context.tiles.is_pairwise:
+    if (parameters := stage.parameters_of(ASSIGN_STAGE)) is None or context.tiles.is_pairwise:
         return None
-    spec = GraphSpec(**stage.parameters["graph"])
+    spec = parameters.graph
     cells = context.store.need_json(layout.CELLS_SUMMARY.format(spec.name))
     if cells["engine"] == "exact" or cells["expected_recall"] >= LOW_RECALL * spec.recall:
         return None
@@ -196,11 +200,11 @@ def check_room(context: Context, stage: Stage) -> None:
 
     Files that are spilled already count. Other stages and object stores have room.
     """
-    store = context.store
-    if store.root is None or not stage.is_of(ASSIGN_STAGE, BUILD_STAGE) or (free := free_bytes(store.root)) is None:
+    store, parameters = context.store, stage.parameters_of(ASSIGN_STAGE, BUILD_STAGE)
+    if store.root is None or parameters is None or (free := free_bytes(store.root)) is None:
         return
-    needed = spilled_bytes(context, stage.parameters)
-    name = GraphSpec(**stage.parameters["graph"]).name
+    needed = spilled_bytes(context, parameters)
+    name = parameters.graph.name
     spilled = used_bytes(store.path(layout.SPILL.format(name)))
     if needed - spilled > free:
         msg = (
@@ -211,12 +215,12 @@ def check_room(context: Context, stage: Stage) -> None:
         raise JobError(msg)
 
 
-def spilled_bytes(context: Context, parameters: Mapping[str, Any]) -> int:
+def spilled_bytes(context: Context, parameters: SearchParameters) -> int:
     """Return the estimated bytes on disk of all that a search spills, given the parameters of one of its stages.
 
     The sample says how many groups rows visit, and how well their values compress; 0 if it led to an exact search.
     """
-    spec, k, _ = _settings(parameters)
+    spec, k = parameters.graph, parameters.k
     cells = context.store.need_json(layout.CELLS_SUMMARY.format(spec.name))
     if cells["engine"] == "exact":
         return 0
@@ -258,9 +262,9 @@ def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
 
 
 # --------------------------------------------------------------------------------- assign
-def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def assign_bands(context: Context, parameters: SearchParameters, unit: int) -> dict[str, Any]:
     """Assign the rows of the unit's bands to groups, spill them, and compare them with the recall queries."""
-    spec, k, plan = _settings(parameters)
+    spec, k, plan = parameters.graph, parameters.k, parameters.partitioning
     tiles, store = searched_tiles(context, spec), context.store
     if chosen_engine(store, spec.name) == "exact":
         return {}
@@ -317,9 +321,9 @@ def _spilled(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows
 
 
 # ---------------------------------------------------------------------------------- build
-def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def build_group(context: Context, parameters: SearchParameters, unit: int) -> dict[str, Any]:
     """Search one group, in parts if it is too large to be held at once."""
-    spec, k, plan = _settings(parameters)
+    spec, k, plan = parameters.graph, parameters.k, parameters.partitioning
     store, tiles = context.store, searched_tiles(context, spec)
     engine = chosen_engine(store, spec.name)
     if engine == "exact":
@@ -459,9 +463,9 @@ def _listed(
 
 
 # ---------------------------------------------------------------------------------- merge
-def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def merge_lists(context: Context, parameters: SearchParameters, unit: int) -> dict[str, Any]:
     """Merge the lists of one unit's rows from all groups, or run an exact search if it replaced the cells."""
-    spec, k, plan = _settings(parameters)
+    spec, k, plan = parameters.graph, parameters.k, parameters.partitioning
     store, n_samples = context.store, context.tiles.shape.n_samples
     wanted = plan.merged(n_samples, unit)
     if chosen_engine(store, spec.name) == "exact":

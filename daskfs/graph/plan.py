@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +14,11 @@ from daskfs.graph.edges import (
     GIVEN,
     MEDIAN_STAGE,
     WEIGHTS_STAGE,
+    EdgesParameters,
+    EdgesSummaryParameters,
+    OneGraph,
     Stretches,
+    WeightsParameters,
     edge_bytes,
     goes_by_labels,
     holds_edges,
@@ -23,14 +27,21 @@ from daskfs.graph.edges import (
     stored_edges,
 )
 from daskfs.graph.engine import foreign_cost, replacements, resolve_engine
-from daskfs.graph.mixed import MIXED_STAGE
-from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
+from daskfs.graph.mixed import MIXED_STAGE, MixedParameters
+from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE, ListsParameters, SearchParameters
 from daskfs.graph.partition import Partitioning, block_rows, largest_block, partition_rows, search_units
-from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
+from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE, CellsParameters
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost
 from daskfs.graph.spec import TARGET_NAMES, Engine, GraphSpec, Lists, TargetGraph, Weighting
-from daskfs.graph.target import TARGETS_MERGE_STAGE, TARGETS_STAGE, blocks_per_unit, merged_blocks, n_ranges
+from daskfs.graph.target import (
+    TARGETS_MERGE_STAGE,
+    TARGETS_STAGE,
+    TargetsParameters,
+    blocks_per_unit,
+    merged_blocks,
+    n_ranges,
+)
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import MAX_PROBES
 from daskfs.kernels.statistics.streaming_median import MEDIAN_PASSES
@@ -78,11 +89,10 @@ def search_notes(stages: Iterable[Stage], n_samples: int) -> list[str]:
     """Return a note on each search whose cells exceed the memory of a worker, as wide rows give few cells."""
     notes = []
     for stage in stages:
-        if not stage.is_of(CELLS_STAGE):
+        if (parameters := stage.parameters_of(CELLS_STAGE)) is None:
             continue
-        plan = Partitioning(**stage.parameters["partitioning"])
+        plan, name = parameters.partitioning, parameters.graph.name
         if (rows := n_samples // plan.n_cells) > plan.max_members:
-            name = GraphSpec(**stage.parameters["graph"]).name
             notes.append(
                 f"graph {name}: rows are wide, so that the sample gives {plan.n_cells:,} cells of some {rows:,} rows, "
                 f"and a worker has memory for {plan.max_members:,}: cells are searched in pieces, and fewer neighbors "
@@ -99,7 +109,7 @@ def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> S
         NEIGHBORS_STAGE,
         f"neighbors-{spec.name}",
         n_units,
-        _search_parameters(shape, spec, k),
+        ListsParameters(spec, k, _foreign_version(shape, spec)),
         NEIGHBORS_STAGE.cost(
             shape, spec, k, largest_block(n), (PROCESS, *foreign_cost(spec, shape)), pairwise=pairwise
         ),
@@ -108,11 +118,8 @@ def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> S
     )
 
 
-def _search_parameters(shape: Shape, spec: GraphSpec, k: int) -> dict[str, Any]:
-    parameters = {"graph": asdict(spec), "k": k}
-    if foreign_cost(spec, shape):
-        parameters["pynndescent"] = version("pynndescent")  # another one may find other lists
-    return parameters
+def _foreign_version(shape: Shape, spec: GraphSpec) -> str | None:
+    return version("pynndescent") if foreign_cost(spec, shape) else None
 
 
 def _entry_bytes(n_samples: int) -> int:
@@ -139,10 +146,9 @@ def plan_lists(
         return _plan_by_target(shape.n_samples, lists, k)
     n, per_unit = shape.n_samples, blocks_per_unit(shape.n_samples)
     n_units = -(-n // (per_unit * block_rows(n)))
-    parameters = {"lists": asdict(lists), "k": k, "blocks_per_unit": per_unit}
     traffic = {"bytes_read": n_units * WORD * n, "bytes_written": _entry_bytes(n) * n * k}
     width = (widths or {}).get(lists.base.name) or lists.n_candidates(n, k)
-    parameters["n_candidates"] = min(lists.n_candidates(n, k), width)
+    parameters = MixedParameters(lists, k, min(lists.n_candidates(n, k), width), per_unit)
     traffic["bytes_read"] += _stored_rows(n) * width * _entry_bytes(n)
     cost = MIXED_STAGE.cost(n, k, width, (PROCESS,))
     return [Stage.of(MIXED_STAGE, lists.name, n_units, parameters, cost, **traffic)]
@@ -150,7 +156,7 @@ def plan_lists(
 
 def _plan_by_target(n_samples: int, lists: TargetGraph, k: int) -> list[Stage]:
     n_units, blocks = n_ranges(n_samples), merged_blocks(n_samples, k)
-    parameters = {"lists": asdict(lists), "k": k, "n_ranges": n_units, "blocks_per_unit": blocks}
+    parameters = TargetsParameters(lists, k, n_units, blocks)
     listed = n_samples * (k * _entry_bytes(n_samples) + WORD)
     merge = Stage.of(
         TARGETS_MERGE_STAGE,
@@ -181,7 +187,7 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     The sample may replace the engine by `others`, exact search at the memory cost `exact`.
     """
     shape, spec = search.shape, search.spec
-    parameters = {**_search_parameters(shape, spec, search.k), "partitioning": asdict(plan)}
+    parameters = SearchParameters(spec, search.k, _foreign_version(shape, spec), plan)
     process = (PROCESS, *foreign_cost(spec, shape))
     n, n_assigning, last = shape.n_samples, plan.assign_units(shape), f"{RECALL_STAGE.name}-{spec.name}"
     # the centers, the directions, and the mean row
@@ -192,10 +198,18 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     # the distances of the recall queries from all "assign" units
     distances = n_assigning * search.n_asked * search.k * WORD
 
-    def stage(kind: StageKind, n_units: int, **own: Any) -> Stage:
+    def stage(kind: StageKind[SearchParameters], n_units: int, **own: Any) -> Stage:
         return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **own)
 
-    cells = stage(CELLS_STAGE, 1, bytes_read=search.n_sampled * row_bytes(shape), bytes_written=cut)
+    cells = Stage.of(
+        CELLS_STAGE,
+        f"{CELLS_STAGE.name}-{spec.name}",
+        1,
+        CellsParameters(spec, search.k, parameters.pynndescent, plan, tuple(others)),
+        CELLS_STAGE.cost(search, plan, process),
+        bytes_read=search.n_sampled * row_bytes(shape),
+        bytes_written=cut,
+    )
     assign = stage(
         ASSIGN_STAGE,
         n_assigning,
@@ -215,15 +229,15 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     if "exact" in others:  # by units of "merge"
         merge = merge.costing(fullest(exact, merge.cost))
     recall = stage(RECALL_STAGE, 1, bytes_read=distances + WORD * n * search.k, clears=layout.SPILL.format(spec.name))
-    return [replace(cells, parameters={**parameters, "others": others}), assign, build, merge, recall]
+    return [cells, assign, build, merge, recall]
 
 
-def cut_stretches(n_samples: int, k: int) -> dict[str, int]:
-    """Return the parameters of :class:`~daskfs.graph.edges.Stretches` for lists of which k entries make the graph."""
+def cut_stretches(n_samples: int, k: int) -> Stretches:
+    """Return the stretches of rows of lists of which k entries make the graph."""
     size, n_blocks = largest_block(n_samples), _n_blocks(n_samples)
     sent = max(1, min(SENT_ENTRIES // (size * k), n_blocks))
     whole = EDGES_BYTES // (sent * total(own_lists(n_samples, size, k)))
-    return {"blocks_per_unit": max(1, whole) * sent, "blocks_sent": sent}
+    return Stretches(n_samples, max(1, whole) * sent, sent)
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | None = None) -> list[Stage]:
@@ -231,10 +245,9 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
 
     `width` is the length of the lists, None for k; `process` is the memory of the bare process.
     """
-    width, own = width or k, cut_stretches(n_samples, k)
-    stretches, stored = Stretches.of(own, n_samples), _stored_rows(n_samples)
+    width, stretches, stored = width or k, cut_stretches(n_samples, k), _stored_rows(n_samples)
     index = index_dtype(n_samples).itemsize
-    parameters, entry = {"name": graph, "n_neighbors": k, **own}, 2 * index + WORD
+    parameters, entry = EdgesParameters(graph, k, stretches), 2 * index + WORD
     received = 2 * n_samples * k * entry if stretches.n_sending else 0  # parts of chunks are read whole
     edges = Stage.of(
         EDGES_STAGE,
@@ -249,7 +262,7 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{graph}-{k}",
         1,
-        {**parameters, "holds_edges": holds_edges(n_samples * k)},
+        EdgesSummaryParameters(graph, k, holds_edges(n_samples * k)),
         EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), n_samples * k, process),
         bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if graph in TARGET_NAMES else 0),
     )
@@ -284,7 +297,7 @@ def plan_weights(n_samples: int, weightings: Iterable[Weighting], process: Cost)
     for weighting in weightings:
         graph, k = weighting.graph, weighting.n_neighbors
         if weighting.weights == "heat" and weighting.t == "median" and graph != GIVEN:
-            parameters, cost = {"name": graph, "n_neighbors": k}, MEDIAN_STAGE.cost(n_samples, k, process)
+            parameters, cost = OneGraph(graph, k), MEDIAN_STAGE.cost(n_samples, k, process)
             read = MEDIAN_PASSES * edge_bytes(n_samples, k)
             medians[graph, k] = Stage.of(MEDIAN_STAGE, f"median-{graph}-{k}", 1, parameters, cost, bytes_read=read)
         weights.append(_weighing(n_samples, weighting, process))
@@ -293,8 +306,9 @@ def plan_weights(n_samples: int, weightings: Iterable[Weighting], process: Cost)
 
 def _weighing(n_samples: int, weighting: Weighting, process: Cost) -> Stage:
     k, is_given = weighting.n_neighbors, weighting.graph == GIVEN
-    own = one_stretch(n_samples) if is_given else cut_stretches(n_samples, k)
-    stretches = Stretches.of(own, n_samples)
+    # a precomputed matrix has one stretch
+    whole = Stretches(n_samples, _n_blocks(n_samples), _n_blocks(n_samples))
+    stretches = whole if is_given else cut_stretches(n_samples, k)
     streamed: Cost = ()
     read = 2 * WORD * n_samples * len(stretches) if goes_by_labels(weighting) else 0
     if not is_given:
@@ -307,13 +321,8 @@ def _weighing(n_samples: int, weighting: Weighting, process: Cost) -> Stage:
         WEIGHTS_STAGE,
         f"weights-{weighting.key}",
         len(stretches),
-        {"weighting": asdict(weighting), **own},
+        WeightsParameters(weighting, stretches),
         WEIGHTS_STAGE.cost(n_samples, rows, weighting, streamed, process),
         bytes_read=read,
         bytes_written=WORD * n_samples,
     )
-
-
-def one_stretch(n_samples: int) -> dict[str, int]:
-    """Return the parameters of one stretch of all rows, as a precomputed matrix has it."""
-    return dict.fromkeys(("blocks_per_unit", "blocks_sent"), _n_blocks(n_samples))

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from daskfs.errors import InputError
 from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
@@ -23,6 +25,7 @@ from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -32,21 +35,35 @@ SAMPLED_KEYS = 2**12
 """One key in this many of a sorted run is kept in memory as an index."""
 
 
-def store_given(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class GivenParameters(StageParameters):
+    """Parameters of "graph-given".
+
+    The path and the identity of the graph, metric and scaling of neighbor lists (None for a matrix), and their length.
+    """
+
+    path: str
+    identity: Mapping[str, JsonValue]
+    metric: str | None
+    scaling: str | None
+    k: int
+
+
+def store_given(context: Context, parameters: GivenParameters, unit: int) -> dict[str, Any]:
     """Copy the graph at a path into the run store; :class:`InputError` if it changed since it was planned."""
     del unit
-    path, planned = str(parameters["path"]), parameters["identity"]
+    path, planned = parameters.path, parameters.identity
     graph = open_graph(path)
     check_identity(graph, planned)
     try:
-        return store_graph(context.store, graph, context.tiles.shape.n_samples, int(parameters["k"]))
+        return store_graph(context.store, graph, context.tiles.shape.n_samples, parameters.k)
     finally:
         check_identity(open_graph(path), planned)
 
 
-def check_identity(graph: Graph, planned: Mapping[str, Any]) -> None:
+def check_identity(graph: Graph, planned: Mapping[str, JsonValue]) -> None:
     """Raise :class:`InputError` if a graph is not the one of the planned identity."""
-    if json.loads(json.dumps(dict(graph.identity))) != json.loads(json.dumps(dict(planned))):
+    if json.loads(json.dumps(dict(graph.identity))) != planned:
         msg = f"{graph.where} changed after its reading was planned: restore it, or start over with what it is now."
         raise InputError(msg)
 

@@ -14,9 +14,8 @@ Components are of rows as they count: weights are numbers of equal rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +29,7 @@ from daskfs.kernels.scaling import chain_of, without_zscore
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -95,6 +95,21 @@ class Decomposition:
         return cut_parts(shape, self.n_stretches)
 
 
+@dataclass(frozen=True)
+class ComponentsParameters(StageParameters):
+    """Parameters of "pca-rows"."""
+
+    decomposition: Decomposition
+
+
+@dataclass(frozen=True)
+class PassParameters(ComponentsParameters):
+    """Parameters of "pca-images" and "pca-basis": also the number of the pass, and the seed of the first block."""
+
+    number: int
+    random_state: int
+
+
 def _rows_at_once(shape: Shape) -> int:
     """Return the number of rows that are multiplied together, a power of two."""
     if not shape.is_sparse:
@@ -121,9 +136,9 @@ def _dense(values: np.ndarray | sp.csr_matrix) -> np.ndarray:
 
 
 # --------------------------------------------------------------------------------- images
-def add_images(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def add_images(context: Context, parameters: PassParameters, unit: int) -> None:
     """Sum Z'Z B over the rows of each stretch of the unit, for the block B of a pass, in one thread."""
-    found, number, store = Decomposition(**parameters["decomposition"]), int(parameters["pass"]), context.store
+    found, number, store = parameters.decomposition, parameters.number, context.store
     shape = context.tiles.shape
     parts = found.parts(shape)
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
@@ -149,15 +164,15 @@ def add_images(context: Context, parameters: Mapping[str, Any], unit: int) -> No
 
 
 # ---------------------------------------------------------------------------------- basis
-def extend_basis(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def extend_basis(context: Context, parameters: PassParameters, unit: int) -> None:
     """Add up the products of a pass, and store the next block of columns, or at last the components."""
     del unit
-    found, number, store = Decomposition(**parameters["decomposition"]), int(parameters["pass"]), context.store
+    found, number, store = parameters.decomposition, parameters.number, context.store
     shape = context.tiles.shape
     with one_thread():
         image = _summed(store, found, shape, number - 1) if number else None
         if number < found.n_passes:
-            block = first_block(shape.n_features, found.width, int(parameters["random_state"]))
+            block = first_block(shape.n_features, found.width, parameters.random_state)
             if image is not None:
                 store.put_array(layout.PCA_IMAGES.format(found.scaling, number - 1), image)
                 block = next_block(image, _stored(store, layout.PCA_BLOCKS, found, number))
@@ -207,9 +222,9 @@ def _all_rows(context: Context, found: Decomposition) -> np.ndarray:
 
 
 # ----------------------------------------------------------------------------------- rows
-def create_rows(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_rows(context: Context, parameters: ComponentsParameters) -> None:
     """Create the array of the projected rows."""
-    found = Decomposition(**parameters["decomposition"])
+    found = parameters.decomposition
     create_own_rows(context.store, found.scaling, _projected_shape(context.tiles.shape, found))
 
 
@@ -217,9 +232,9 @@ def _projected_shape(shape: Shape, found: Decomposition) -> Shape:
     return searched_shape(shape, GraphSpec(scaling=found.scaling))
 
 
-def project_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def project_rows(context: Context, parameters: ComponentsParameters, unit: int) -> None:
     """Project the rows of one unit onto the components, and store them and those of the sample."""
-    found, store, shape = Decomposition(**parameters["decomposition"]), context.store, context.tiles.shape
+    found, store, shape = parameters.decomposition, context.store, context.tiles.shape
     projected = _projected_shape(shape, found)
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
     centered = CenteredRows(mean, factor)
@@ -285,20 +300,19 @@ PCA_ROWS_STAGE = StageKind("pca-rows", __name__, project_rows, rows_cost, arrays
 def plan_components(shape: Shape, spec: GraphSpec) -> list[Stage]:
     """Return the stages that find the principal components of a graph's rows, and project these."""
     found = Decomposition.of(shape, spec)
-    parameters = {"decomposition": asdict(found)}
     n_parts, n_stretches = found.parts(shape).n_parts, found.parts(shape).n_stretches
     block, read = WORD * shape.n_features * found.width, chunk_bytes(shape)
     loadings = WORD * shape.n_features * found.n_components
     stages: list[Stage] = []
     for number in range(found.n_passes + 1):
-        own, is_last = {**parameters, "pass": number}, number == found.n_passes
+        own, is_last = PassParameters(found, number, spec.random_state), number == found.n_passes
         if number or not found.is_whole(shape):
             stages.append(
                 Stage.of(
                     PCA_BASIS_STAGE,
                     f"pca-basis-{number}-{spec.scaling}",
                     1,
-                    {**own, "random_state": spec.random_state},
+                    own,
                     PCA_BASIS_STAGE.cost(shape, found),
                     bytes_read=n_stretches * block + 2 * number * block if number else read,
                     bytes_written=loadings if is_last else min(number + 1, 2) * block,
@@ -326,7 +340,7 @@ def plan_components(shape: Shape, spec: GraphSpec) -> list[Stage]:
             PCA_ROWS_STAGE,
             f"pca-rows-{spec.scaling}",
             n_parts,
-            parameters,
+            ComponentsParameters(found),
             PCA_ROWS_STAGE.cost(shape, found),
             bytes_read=read + n_parts * loadings,
             bytes_written=rows * found.n_components * projected.itemsize,

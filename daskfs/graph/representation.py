@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from daskfs.graph.rows import create_own_rows, put_own_rows, searched_shape
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.sources import Source, SourceSpec
-from daskfs.sources.state import contents_of, source_state
+from daskfs.sources.state import source_state
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage, digest
@@ -24,10 +24,18 @@ from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 from daskfs.store.value_checks import check_finite
-from daskfs.tiles.ingest import ROW_NAMES, planned_source
+from daskfs.tiles.ingest import ROW_NAMES, SourceParameters, planned_source
 
 UNIT_BYTES = 64 * MiB
 """Bytes of the rows that one unit reads at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepresentationParameters(SourceParameters):
+    """Parameters of "representation": the source, its name in messages, and the lists that compare its rows."""
+
+    where: str
+    graph: GraphSpec
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,8 @@ class Representation:
         Size and type of the rows; a floating type.
     where
         Name in messages.
-    parameters
-        Of the stage: the source, its state, and the digest of both. Empty for rows in memory.
+    planned
+        The source, its state, and the digest of both; None for rows in memory.
     source_rows, reading_bytes
         What a read of the source holds in addition: rows around those it returns, and bytes.
     has_names
@@ -52,7 +60,7 @@ class Representation:
     n_columns: int
     dtype: str
     where: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    planned: SourceParameters | None = None
     source_rows: int = 0
     reading_bytes: int = 0
     has_names: bool = False
@@ -60,7 +68,8 @@ class Representation:
     @property
     def identity(self) -> Mapping[str, Any]:
         """State of the source, which decides the results."""
-        return contents_of(self.parameters["state"])
+        assert self.planned is not None
+        return self.planned.state.contents()
 
     def completed(self, spec: GraphSpec) -> GraphSpec:
         """Return the spec of neighbor lists that compares these rows."""
@@ -84,13 +93,14 @@ def open_representation(spec: SourceSpec, where: str) -> Representation:
     if info.is_sparse:
         msg = f"{where} is sparse, and rows are compared in a few dense columns: give it principal components."
         raise InputError(msg)
-    raw, state = spec.to_json(), source_state(spec, source)
+    state = source_state(spec, source)
+    fingerprint = digest(state.contents(), dataclasses.asdict(spec))
     return Representation(
         info.n_samples,
         info.n_features,
         _floating(info.dtype).name,
         where,
-        {"source": raw, "state": state, "fingerprint": digest(contents_of(state), raw), "where": where},
+        SourceParameters(source=spec, state=state, fingerprint=fingerprint),
         min(info.row_multiple, info.n_samples),
         getattr(source, "reading_bytes", 0),
         info.has_row_names,
@@ -111,15 +121,15 @@ def put_representation(store: Store, shape: Shape, values: np.ndarray) -> None:
 
 
 # ------------------------------------------------------------------------------- stage
-def create_rows(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_rows(context: Context, parameters: RepresentationParameters) -> None:
     """Create the array of the rows."""
-    spec = GraphSpec(**parameters["graph"])
+    spec = parameters.graph
     create_own_rows(context.store, str(spec.own_rows), searched_shape(context.tiles.shape, spec))
 
 
-def copy_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def copy_rows(context: Context, parameters: RepresentationParameters, unit: int) -> None:
     """Check and store the rows of one unit; the first unit also compares the names of all rows."""
-    spec, where = GraphSpec(**parameters["graph"]), str(parameters["where"])
+    spec, where = parameters.graph, parameters.where
     shape = searched_shape(context.tiles.shape, spec)
     height = _unit_rows(shape)
     rows = slice(unit * height, min((unit + 1) * height, shape.n_samples))
@@ -180,13 +190,20 @@ def plan_representation(shape: Shape, found: Representation) -> Stage:
         If it has another number of rows.
     """
     check_size(found, shape.n_samples)
-    own = found.shape(shape)
+    own, planned = found.shape(shape), found.planned
+    assert planned is not None
     sampled = sample_rows(own).size * own.n_features * own.itemsize
     return Stage.of(
         REPRESENTATION_STAGE,
         "representation",
         -(-own.n_samples // _unit_rows(own)),
-        {**found.parameters, "graph": dataclasses.asdict(found.completed(GraphSpec()))},
+        RepresentationParameters(
+            source=planned.source,
+            state=planned.state,
+            fingerprint=planned.fingerprint,
+            where=found.where,
+            graph=found.completed(GraphSpec()),
+        ),
         REPRESENTATION_STAGE.cost(own, found),
         bytes_read=own.x_bytes,
         bytes_written=own.x_bytes + sampled,

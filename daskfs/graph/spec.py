@@ -46,6 +46,10 @@ class GraphSpec:
         """Return the specification of lists by one half of the columns alone, 0 or 1."""
         return replace(self, scaling=of_half(self.scaling, half))
 
+    def for_lists(self, wanted: GraphSpec) -> GraphSpec:
+        """Return a specification of other lists, searched by the options and in the representation of this one."""
+        return replace(self, metric=wanted.metric, scaling=wanted.scaling)
+
     @property
     def n_components(self) -> int | None:
         """Maximum number of principal components in which rows are compared; None for the columns of X."""

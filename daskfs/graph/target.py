@@ -7,7 +7,8 @@ rows are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, Place, SortedTarg
 from daskfs.kernels.statistics.moments import Moments, merge_tree, row_blocks
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.shards import Piece, ShardWriter, read_columns, stored_pieces
@@ -62,22 +64,31 @@ def unit_blocks(n_samples: int, per_unit: int, unit: int) -> list[slice]:
     return list(row_blocks(stop, size, first))
 
 
-def create_target_lists(context: Context, parameters: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class TargetsParameters(StageParameters):
+    """Parameters of the stages here: the lists, their length, ranges of targets, and blocks that a unit collects."""
+
+    lists: TargetGraph
+    k: int
+    n_ranges: int
+    blocks_per_unit: int
+
+
+def create_target_lists(context: Context, parameters: TargetsParameters) -> None:
     """Create the arrays of the lists by target."""
-    name = TargetGraph(**parameters["lists"]).name
-    create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
+    create_list_arrays(context.store, parameters.lists.name, context.tiles.shape.n_samples, parameters.k)
 
 
-def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def find_target_neighbors(context: Context, parameters: TargetsParameters, unit: int) -> dict[str, Any]:
     """Find the lists of the labeled rows in one range of targets."""
-    lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
+    lists, k = parameters.lists, parameters.k
     n_samples = context.tiles.shape.n_samples
-    n_labeled, scale, cuts = _cut_ranges(context, lists, int(parameters["n_ranges"]))
+    n_labeled, scale, cuts = _cut_ranges(context, lists, parameters.n_ranges)
     found = TargetRange(cuts[unit], cuts[unit + 1], k)
     for values, rows, _ in _known(context):
         found.add(values, rows)
     own, numbers, by_target = found.sorted(scale)
-    size = int(parameters["blocks_per_unit"]) * block_rows(n_samples)
+    size = parameters.blocks_per_unit * block_rows(n_samples)
 
     def pieces() -> Iterator[Piece]:
         for segment, rows in enumerate(row_blocks(n_samples, size)):
@@ -120,16 +131,16 @@ def _cut_ranges(context: Context, lists: TargetGraph, n_parts: int) -> tuple[int
     return n_labeled, scale, [(-np.inf, 0), *inner, *[(np.inf, 0)] * (n_parts - len(inner))]
 
 
-def collect_target_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def collect_target_lists(context: Context, parameters: TargetsParameters, unit: int) -> None:
     """Write the lists of one unit's rows; those of unlabeled rows are empty."""
-    lists, k, store = TargetGraph(**parameters["lists"]), int(parameters["k"]), context.store
+    lists, k, store = parameters.lists, parameters.k, context.store
     n_samples = context.tiles.shape.n_samples
-    found = [layout.SPILL_LISTS.format(lists.name, i) for i in range(int(parameters["n_ranges"]))]
+    found = [layout.SPILL_LISTS.format(lists.name, i) for i in range(parameters.n_ranges)]
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
     rows, indices, distances = read_columns(store, stored_pieces(store, found, unit), dtypes)
     indices, distances = indices.reshape(-1, k), distances.reshape(-1, k)  # of no rows if none is labeled
     order = np.argsort(rows)
-    for here in unit_blocks(n_samples, int(parameters["blocks_per_unit"]), unit):
+    for here in unit_blocks(n_samples, parameters.blocks_per_unit, unit):
         own = order[slice(*np.searchsorted(rows, [here.start, here.stop], sorter=order))]
         listed = np.full((here.stop - here.start, k), -1, indices.dtype), np.full((here.stop - here.start, k), np.inf)
         listed[0][rows[own] - here.start], listed[1][rows[own] - here.start] = indices[own], distances[own]

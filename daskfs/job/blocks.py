@@ -11,7 +11,7 @@ from daskfs.criteria.block import Block, expand_variables
 from daskfs.criteria.laplacian import GraphChoice
 from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
-from daskfs.graph.spec import Engine
+from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.job.redundancy import RedundancyBlock, read_groups
 from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.sources import SUPPORTED
@@ -245,6 +245,13 @@ class GraphBlock(GraphChoice, Block):
             "remain those of X. Where both name their rows, the names must agree."
         ),
     )
+
+    @property
+    def search(self) -> GraphSpec:
+        """The search options, as a specification of neighbor lists has them."""
+        return GraphSpec(
+            engine=self.engine, recall=self.recall, projection=self.projection, random_state=self.random_state
+        )
 
     @model_validator(mode="after")
     def _one_graph(self) -> GraphBlock:

@@ -95,8 +95,7 @@ class Job(_Data):
 
     def completed(self, spec: GraphSpec) -> GraphSpec:
         """Return the spec of neighbor lists with the search options of the job."""
-        g = self.graph
-        return GraphSpec(spec.metric, spec.scaling, g.engine, g.recall, g.projection, g.random_state)
+        return self.graph.search.for_lists(spec)
 
     def members(self, task: Task | None) -> list[MethodBlock]:
         """Return an entry for each method: grids made out, and for "all" every criterion that serves labels of a task.

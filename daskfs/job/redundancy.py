@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import csv
-from typing import Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError
 from daskfs.job.methods import Words
+from daskfs.ranking.redundancy import Measure
 from daskfs.storage import as_path, regular
 
 
 class RedundancyBlock(Block):
     """Filter of a ranking: drops features that are redundant with better ones, unwanted, or too many of one group."""
 
-    measure: Literal["correlation", "distance_correlation"] | None = Field(
+    measure: Measure | None = Field(
         "correlation",
         description=(
             "Over all rows, of the values as transform.score makes them: absolute Pearson correlation, or the distance "

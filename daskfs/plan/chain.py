@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 from daskfs.criteria.distance_correlation.plan import plan_correlation
 from daskfs.criteria.invariants import are_crossed, plan_invariants, stream_bytes, tests_cost, tests_of
@@ -17,7 +16,7 @@ from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, scored
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
 from daskfs.criteria.row_blocks import weights_cost
-from daskfs.criteria.slab import SCORE_STAGE, graph_needs, method_to_json, reads_labels
+from daskfs.criteria.slab import SCORE_STAGE, graph_needs, reads_labels
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
@@ -31,8 +30,10 @@ from daskfs.kernels.scaling import without_zscore
 from daskfs.plan.given import plan_given, plan_streams
 from daskfs.plan.lists import check_pairwise, longest_given, plan_all_lists, searches_cost
 from daskfs.plan.transforms import asked_scalings
+from daskfs.ranking.batches import RankedBatch
 from daskfs.ranking.consensus import plan_consensus
 from daskfs.ranking.plan import plan_combination, plan_redundancy
+from daskfs.ranking.redundancy import RedundancyFilter
 from daskfs.stages.cost import MIN_UNITS, PROCESS, WORD, Cost, grown
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
@@ -91,7 +92,7 @@ class Chain:
     batches
         Batches of rows that were ranked separately; the rankings of the `filtered` methods are combined from them.
     redundancy
-        Filter of redundant features, as :func:`daskfs.ranking.plan.plan_redundancy` takes it.
+        Filter of redundant features.
     filtered
         Methods whose rankings are filtered or combined; scored in this chain or before.
     correlation
@@ -113,8 +114,8 @@ class Chain:
     given: Graph | None = None
     rep: Representation | None = None
     is_stored: bool = False
-    batches: Sequence[Mapping[str, Any]] | None = None
-    redundancy: Mapping[str, Any] | None = None
+    batches: Sequence[RankedBatch] | None = None
+    redundancy: RedundancyFilter | None = None
     filtered: Sequence[Method] = ()
     correlation: CorrelationSpec | None = None
     memory_limit: int | None = None
@@ -198,23 +199,22 @@ class Chain:
         stages += plan_all_lists(shape, searched, self.memory_limit, self.given, pairwise=data.is_pairwise)
         if self.scored:
             stages += self._scoring()
-        filtered = [method_to_json(method) for method in self.filtered]
         if self.batches is not None:
-            batched = [method_to_json(method) for method in self.filtered if method.combined]
+            batched = [method for method in self.filtered if method.combined]
             stages += plan_combination(shape, batched, self.batches, self.process)
         if self.methods or self.batches is not None:
             stages += plan_consensus(self.all_methods, shape.n_features, self.scored_process)
         if self.redundancy is not None:
-            stages += plan_redundancy(shape, filtered, self.redundancy, self.columns, self.scored_process)
+            stages += plan_redundancy(shape, self.filtered, self.redundancy, self.columns, self.scored_process)
         if self.correlation is not None:
             stages += plan_correlation(shape, self.correlation, self.columns, self.scored_process)
         return with_weights(stages, shape.n_samples) if data.is_weighted else stages
 
     @property
     def _filter_scaling(self) -> str | None:
-        if self.redundancy is None or self.redundancy["measure"] is None:
+        if self.redundancy is None or self.redundancy.measure is None:
             return None
-        return without_zscore(self.redundancy["scaling"])
+        return without_zscore(self.redundancy.scaling)
 
     def _scoring(self) -> list[Stage]:
         """Return the stages from the neighbor lists to the scores of all methods."""
@@ -229,7 +229,7 @@ class Chain:
         streaming += plan_invariants(tests, shape.n_samples, process)
         slabs = plan_scores(
             shape,
-            [method_to_json(method) for method in methods],
+            methods,
             weightings,
             self.scored_columns,
             self._slab_cost(self.scored_process, self.scored_columns),
@@ -254,7 +254,7 @@ class Chain:
             stage
             for method in methods
             if (finish := method.finish) and finish not in ("rescaled", "svm")
-            for stage in plan_finish(shape, method_to_json(method), finish, self.columns, self.scored_process)
+            for stage in plan_finish(shape, method, finish, self.columns, self.scored_process)
         ]
         limits = (self.scored_process, self.memory_limit, data.n_classes)
         together = plan_rescaled(shape, methods, self.columns, *limits)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
+from daskfs.criteria.invariants import InvariantsParameters
 from daskfs.criteria.registry import Method
 from daskfs.errors import JobError
-from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, given_edges, holds_edges
-from daskfs.graph.plan import one_stretch
+from daskfs.graph.edges import (
+    EDGES_SUMMARY_STAGE,
+    GIVEN,
+    EdgesSummaryParameters,
+    WeightsParameters,
+    given_edges,
+    holds_edges,
+)
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
-from daskfs.graph.precomputed_stage import GIVEN_STAGE, edges_bytes, given_traffic
+from daskfs.graph.precomputed_stage import GIVEN_STAGE, GivenParameters, edges_bytes, given_traffic
 from daskfs.graph.spec import GraphSpec
 from daskfs.stages.cost import WORD, Cost
 from daskfs.stages.stage import Stage
@@ -41,12 +50,7 @@ def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
 def plan_given(graph: Graph, n_samples: int, k: int, process: Cost) -> Stage:
     """Return the stage that reads a precomputed graph into the run store."""
     metric, scaling = (graph.metric, graph.scaling) if isinstance(graph, NeighborLists) else (None, None)
-    parameters = {
-        "path": graph.where,
-        "identity": dict(graph.identity),
-        "graph": {"metric": metric, "scaling": scaling, "engine": GIVEN},
-        "k": k,
-    }
+    parameters = GivenParameters(graph.where, json.loads(json.dumps(dict(graph.identity))), metric, scaling, k)
     cost = GIVEN_STAGE.cost(graph, n_samples, k, process)
     return Stage.of(GIVEN_STAGE, "graph-given", 1, parameters, cost, **given_traffic(graph, n_samples, k))
 
@@ -64,15 +68,17 @@ def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, proce
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{GIVEN}",
         1,
-        {"name": GIVEN, "n_neighbors": 0, **one_stretch(n_samples), "holds_edges": holds_edges(graph.n_entries)},
+        EdgesSummaryParameters(GIVEN, 0, holds_edges(graph.n_entries)),
         EDGES_SUMMARY_STAGE.cost(n_samples, streamed, graph.n_entries, process),
         bytes_read=read + weights,
     )
 
+    def streams_it(stage: Stage) -> bool:
+        own = stage.parameters
+        return not isinstance(own, WeightsParameters | InvariantsParameters) or own.weighting.graph == GIVEN
+
     streaming = [
-        stage
-        if stage.parameters.get("weighting", {}).get("graph", GIVEN) != GIVEN
-        else stage.with_more(*streamed, bytes_read=stage.bytes_read + stage.n_units * read)
+        stage.with_more(*streamed, bytes_read=stage.bytes_read + stage.n_units * read) if streams_it(stage) else stage
         for stage in stages
     ]
     return [describe, *streaming]

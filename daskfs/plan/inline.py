@@ -30,6 +30,7 @@ from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.lists import limited_lists, longest_given, needed_lists
 from daskfs.ranking.dropped import dropped_features, selectable
+from daskfs.ranking.redundancy import RedundancyFilter
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
@@ -192,7 +193,7 @@ def score_features(
 
 
 def filter_features(
-    context: Context, method: Method, wanted: Mapping[str, Any], names: Sequence[str], pool: Pool | None = None
+    context: Context, method: Method, wanted: RedundancyFilter, names: Sequence[str], pool: Pool | None = None
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """Filter redundant features from the ranking of a method that :func:`score_features` scored in the same context.
 
@@ -203,7 +204,7 @@ def filter_features(
     method
         The method.
     wanted
-        The filter, as :func:`daskfs.ranking.plan.plan_redundancy` takes it.
+        The filter.
     names
         Names of all features.
 
@@ -212,7 +213,7 @@ def filter_features(
     kept, dropped
         Features that may be selected, best first, shape (n_kept,), int64; and the others with the reason, by rank.
     """
-    check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted["measure"] else []))
+    check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted.measure else []))
     chain = Chain(data_of(context), redundancy=wanted, filtered=[method], base=())
     run_all(context, chain.stages(), pool)
     table = method_scores(context.store, method)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.ranking.tables import DEFUSED, FORMULA, PARQUET, method_scores, write_parquet
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -45,14 +46,35 @@ def check_batch_size(n_rows: int) -> None:
         raise InputError(msg)
 
 
-def combine_batches(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RankedBatch:
+    """A batch of rows: its number and name, and the labels of the methods that rank it."""
+
+    number: int
+    name: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BatchesParameters(StageParameters):
+    """Parameters of the stages here."""
+
+    methods: tuple[Method, ...]
+    batches: tuple[RankedBatch, ...]
+
+    def served(self, method: Method) -> list[int]:
+        """Return the places of the batches that a method ranks."""
+        return [place for place, batch in enumerate(self.batches) if method.label in batch.methods]
+
+
+def combine_batches(context: Context, parameters: BatchesParameters, unit: int) -> dict[str, Any]:
     """Write the combined table of one method, and its ranks and scores within batches."""
-    method = methods_from(parameters["methods"])[unit]
-    batches, n_features = parameters["batches"], context.tiles.shape.n_features
+    method = parameters.methods[unit]
+    batches, n_features = parameters.batches, context.tiles.shape.n_features
     ranks, scores = (np.full((len(batches), n_features), np.nan) for _ in range(2))
-    served = [number for number, batch in enumerate(batches) if method.label in batch["methods"]]
+    served = parameters.served(method)
     for number in served:
-        store = Store(context.store.path(layout.BATCH_RUN.format(batches[number]["number"])))
+        store = Store(context.store.path(layout.BATCH_RUN.format(batches[number].number)))
         plain = within_batch(method)
         table = method_scores(store, plain)
         ranks[number], scores[number] = plain.ranks(table), table[0]
@@ -66,7 +88,7 @@ def batch_ranks(store: Store, method: Method) -> np.ndarray:
     return store.open(layout.BATCH_RANKS.format(method.label))[...]
 
 
-def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def write_batch_tables(context: Context, parameters: BatchesParameters, unit: int) -> None:
     """Write ``batches.csv`` and ``batches.parquet``: one row for each method, batch that it ranks, and feature."""
     del unit
     import pyarrow as pa
@@ -85,25 +107,24 @@ def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: in
     write_parquet(context.store, layout.BATCHES_PARQUET, table)
 
 
-def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:
+def _tables(context: Context, parameters: BatchesParameters) -> Iterator[Any]:
     """Yield one Arrow table for each method and batch."""
     import pyarrow as pa
 
     names = pa.array(context.tiles.feature_names(), pa.string())
     numbers = pa.array(np.arange(len(names)))
-    for method in methods_from(parameters["methods"]):
+    for method in parameters.methods:
         ranks, scores = batch_ranks(context.store, method)
-        for number, batch in enumerate(parameters["batches"]):
-            if method.label in batch["methods"]:
-                columns = [
-                    pa.repeat(method.label, len(names)),
-                    numbers,
-                    names,
-                    pa.repeat(batch["name"], len(names)),
-                    pa.array(ranks[number], from_pandas=True),  # NaN becomes null
-                    pa.array(scores[number], from_pandas=True),
-                ]
-                yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))
+        for number in parameters.served(method):
+            columns = [
+                pa.repeat(method.label, len(names)),
+                numbers,
+                names,
+                pa.repeat(parameters.batches[number].name, len(names)),
+                pa.array(ranks[number], from_pandas=True),  # NaN becomes null
+                pa.array(scores[number], from_pandas=True),
+            ]
+            yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))
 
 
 FEATURE_BYTES = 200

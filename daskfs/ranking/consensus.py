@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from daskfs.criteria.consensus import CONSENSUS, consensus_table, votes
 from daskfs.criteria.registry import COMBINED_FIELDS, Method
-from daskfs.criteria.slab import method_to_json, methods_from
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.cost import WORD, Array, Cost
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
 
 
-def combine_methods(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ConsensusParameters(StageParameters):
+    """Parameters of "consensus": the methods that vote."""
+
+    methods: tuple[Method, ...]
+
+
+def combine_methods(context: Context, parameters: ConsensusParameters, unit: int) -> dict[str, Any]:
     """Write the table of the consensus."""
     del unit
-    methods = methods_from(parameters["methods"])
-    table = consensus_table(method.ranks(method_scores(context.store, method)) for method in methods)
+    table = consensus_table(method.ranks(method_scores(context.store, method)) for method in parameters.methods)
     context.store.put_array(layout.SCORES.format(CONSENSUS.name), table)
-    return {"n_methods": len(methods)}
+    return {"n_methods": len(parameters.methods)}
 
 
 def plan_consensus(methods: Sequence[Method], n_features: int, process: Cost) -> list[Stage]:
     """Return the stage of the consensus of some methods; none if it is not among them."""
     if not any(method.criterion.combines for method in methods):
         return []
-    voting = [method_to_json(method) for method in methods if votes(method)]
+    voting = tuple(method for method in methods if votes(method))
     table = WORD * n_features * len(COMBINED_FIELDS)
     return [
         Stage.of(
             CONSENSUS_STAGE,
             "consensus",
             1,
-            {"methods": voting},
+            ConsensusParameters(voting),
             CONSENSUS_STAGE.cost(len(voting), n_features, process),
             bytes_read=len(voting) * table,
             bytes_written=table,

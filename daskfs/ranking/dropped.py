@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
+from daskfs.ranking.settings import RunSettings
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -24,17 +25,13 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
     return method.ranked_features(table)
 
 
-def selected_features(store: Store, method: Method, table: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
-    """Return the features that a method selects, best first, shape (n_selected,), int64.
-
-    `rule` are the parameters of the stage "rank": `n_features`, or `fdr`, the false discovery rate up to which features
-    are selected, none by a method without p-values.
-    """
-    found = selectable(store, method, table, filtered=bool(rule.get("filtered")))
-    if rule.get("fdr") is None:
-        return found[: int(rule["n_features"])]
+def selected_features(store: Store, method: Method, table: np.ndarray, settings: RunSettings) -> np.ndarray:
+    """Return the features that a method selects, best first, shape (n_selected,), int64."""
+    found = selectable(store, method, table, filtered=settings.filtered)
+    if settings.fdr is None:
+        return found[: settings.n_features]
     pvalues = method.pvalues(table)
-    return found[:0] if pvalues is None else found[method.qvalues(pvalues)[found] <= rule["fdr"]]
+    return found[:0] if pvalues is None else found[method.qvalues(pvalues)[found] <= settings.fdr]
 
 
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:

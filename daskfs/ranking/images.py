@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -34,16 +35,30 @@ GRID = 96
 """Rows or columns above which images are averaged, in the report only."""
 
 
-def write_images(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class ImagesParameters(StageParameters):
+    """Parameters of "score-images".
+
+    Methods, whether redundant features are filtered, the layout of the pixels, and numbers of features whose pixels are
+    shown.
+    """
+
+    methods: tuple[Method, ...]
+    filtered: bool
+    image_shape: tuple[int, int]
+    image_order: Order
+    sizes: tuple[int, ...]
+
+
+def write_images(context: Context, parameters: ImagesParameters, unit: int) -> None:
     """Write an image of the scores of each method, and one of its first features."""
     del unit
-    store, filtered = context.store, bool(parameters.get("filtered"))
-    shape, order = tuple(parameters["image_shape"]), parameters["image_order"]
-    for method in methods_from(parameters["methods"]):
+    store, shape, order = context.store, parameters.image_shape, parameters.image_order
+    for method in parameters.methods:
         table = method_scores(store, method)
-        chosen = selectable(store, method, table, filtered=filtered)
+        chosen = selectable(store, method, table, filtered=parameters.filtered)
         scores = score_levels(method, table, shape, order)
-        first = selected_levels(chosen, parameters["sizes"], shape, order)
+        first = selected_levels(chosen, parameters.sizes, shape, order)
         store.write_bytes(layout.SCORE_IMAGE.format(method.label), png(scores, max(shape)))
         store.write_bytes(layout.SELECTED_IMAGE.format(method.label), png(first, max(shape)))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rrpc.correlations import (
+    BinsParameters,
     distance_weights,
     drawing_cost,
     fewer_candidates,
@@ -18,30 +20,57 @@ from daskfs.criteria.rrpc.correlations import (
     stored_comoments_cost,
     stored_correlations,
 )
-from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.distance_correlation.histograms import BINS, DISTANCE_ROWS, distance_correlations_with
 from daskfs.kernels.greedy import filter_redundant
+from daskfs.kernels.scaling import Scaling
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
 PURPOSE = "redundancy"
+Measure = Literal["correlation", "distance_correlation"]
+"""What tells redundant features; see the key ``measure`` of the filter."""
 
 
 # ------------------------------------------------------------------------ names to numbers
+@dataclass(frozen=True)
+class FeatureChoice:
+    """Numbers of features that are selected first, and of those that never are; groups by numbers as text."""
+
+    keep: tuple[int, ...] = ()
+    drop: tuple[int, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RedundancyFilter:
+    """A filter of rankings; fields are those of :class:`daskfs.job.redundancy.RedundancyBlock`.
+
+    `scaling` is that of the values that are compared, and `n_wanted` the number of features to select, if that is set.
+    """
+
+    measure: Measure | None
+    threshold: float
+    demote: bool
+    n_candidates: int
+    max_per_group: int | None
+    choice: FeatureChoice
+    scaling: Scaling | None
+    n_wanted: int | None = None
+
+
 def numbered_choice(
     names: Sequence[str],
     keep: Sequence[str],
     drop: Sequence[str],
     groups: Mapping[str, str] | None,
     where: str = "",
-) -> dict[str, Any]:
-    """Return ``{"keep": [...], "drop": [...], "groups": {...}}`` with numbers of features instead of names.
-
-    Keys of "groups" are numbers as strings, as JSON requires.
+) -> FeatureChoice:
+    """Return a choice by numbers of features instead of names.
 
     Parameters
     ----------
@@ -69,7 +98,7 @@ def numbered_choice(
     if dropped and len(set(dropped)) == len(names):
         msg = f"{where}drop names all {len(names)} features: nothing is left to select."
         raise JobError(msg)
-    return {"keep": kept, "drop": dropped, "groups": numbered_groups(groups or {}, names, f"{where}groups")}
+    return FeatureChoice(tuple(kept), tuple(dropped), numbered_groups(groups or {}, names, f"{where}groups"))
 
 
 def check_counts(wanted: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
@@ -135,22 +164,37 @@ def numbered_groups(groups: Mapping[str, str], names: Sequence[str], key: str) -
 
 
 # ---------------------------------------------------------------------------------- stages
-def list_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class CandidateListsParameters(StageParameters):
+    """Parameters of "candidates"."""
+
+    methods: tuple[Method, ...]
+    redundancy: RedundancyFilter
+
+
+@dataclass(frozen=True)
+class FilterParameters(CandidateListsParameters):
+    """Parameters of "filter", with those of the stage that bins candidates, if there is one."""
+
+    bins: BinsParameters | None
+
+
+def list_candidates(context: Context, parameters: CandidateListsParameters, unit: int) -> None:
     """Write the candidates of each method; :class:`InputError` if all features that a method ranks are dropped.
 
     Candidates are the features to keep, then the ranking without those to keep or drop, with a measure its first
     `n_candidates`.
     """
     del unit
-    wanted = parameters["redundancy"]
-    keep, drop = set(wanted["keep"]), set(wanted["drop"])
-    for method in methods_from(parameters["methods"]):
+    wanted = parameters.redundancy
+    keep, drop = set(wanted.choice.keep), set(wanted.choice.drop)
+    for method in parameters.methods:
         table = method_scores(context.store, method)
         order, n_ranked = method.order(table), int(np.count_nonzero(~method.is_excluded(table)))
         first = [feature for feature in order.tolist() if feature in keep]
         rest = [feature for feature in order[:n_ranked].tolist() if feature not in keep and feature not in drop]
-        if wanted["measure"] is not None:
-            rest = rest[: wanted["n_candidates"]]
+        if wanted.measure is not None:
+            rest = rest[: wanted.n_candidates]
         if n_ranked and not first and not rest:
             msg = f"method {method.label} can select nothing: every feature that it ranks is in drop."
             raise InputError(msg)
@@ -158,11 +202,11 @@ def list_candidates(context: Context, parameters: Mapping[str, Any], unit: int) 
         context.store.put_array(layout.CANDIDATES.format(PURPOSE, method.label), features)
 
 
-def filter_ranking(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def filter_ranking(context: Context, parameters: FilterParameters, unit: int) -> dict[str, Any]:
     """Write the features of one method that may be selected, best first, and why each other one was dropped."""
-    method, wanted = methods_from(parameters["methods"])[unit], parameters["redundancy"]
+    method, wanted = parameters.methods[unit], parameters.redundancy
     features = context.store.open(layout.CANDIDATES.format(PURPOSE, method.label))[...]
-    keep, groups = set(wanted["keep"]), wanted["groups"]
+    keep, groups = set(wanted.choice.keep), wanted.choice.groups
     n_keep = sum(feature in keep for feature in features.tolist())
     in_group = {
         place: groups[str(feature)] for place, feature in enumerate(features.tolist()) if str(feature) in groups
@@ -170,35 +214,36 @@ def filter_ranking(context: Context, parameters: Mapping[str, Any], unit: int) -
     kept, passed = filter_redundant(
         range(features.size),
         _similarity(context, parameters, method, features),
-        float(wanted["threshold"]),
+        wanted.threshold,
         range(n_keep),
         in_group,
-        wanted["max_per_group"],
+        wanted.max_per_group,
     )
-    demoted = [place for place, (why, *_) in passed.items() if why == "redundant" and wanted.get("demote")]
+    demoted = [place for place, (why, *_) in passed.items() if why == "redundant" and wanted.demote]
     context.store.put_array(layout.FILTERED.format(method.label), features[[*kept, *sorted(demoted)]])
     rows = []
     for place, (why, other, value) in passed.items():
         redundant = why == "redundant"
         what = [int(features[other]), value] if redundant else [in_group[place]]
         rows.append([int(features[place]), why, *what])
-    rows += [[feature, "name"] for feature in wanted["drop"]]
+    rows += [[feature, "name"] for feature in wanted.choice.drop]
     context.store.write_json(layout.FILTERED_JSON.format(method.label), rows)
     return {"n_candidates": int(features.size), "n_kept": len(kept)}
 
 
 def _similarity(
-    context: Context, parameters: Mapping[str, Any], method: Method, features: np.ndarray
+    context: Context, parameters: FilterParameters, method: Method, features: np.ndarray
 ) -> Callable[[int, Sequence[int]], np.ndarray] | None:
     """Return a function of a candidate's index and other indices that returns their similarities; None for none."""
-    measure = parameters["redundancy"]["measure"]
+    measure = parameters.redundancy.measure
     if measure is None or features.size == 0:
         return None
     if measure == "correlation":
         correlation = stored_correlations(context, PURPOSE, method.label)
         np.abs(correlation, out=correlation)
         return lambda place, kept: correlation[place, kept]
-    columns, weights = stored_bins(context, parameters, features), distance_weights(context)
+    assert parameters.bins is not None
+    columns, weights = stored_bins(context, parameters.bins, features), distance_weights(context)
     return lambda place, kept: distance_correlations_with(columns[place], [columns[k] for k in kept], weights)
 
 

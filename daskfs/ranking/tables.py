@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.invariants import are_crossed, is_too_large, tests_of
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.ranking.dropped import dropped_features, selected_features
+from daskfs.ranking.settings import RunSettings
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -36,7 +36,7 @@ def method_scores(store: Store, method: Method) -> np.ndarray:
     return store.open(layout.SCORES.format(method.label))[...]
 
 
-def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def rank_features(context: Context, parameters: RunSettings, unit: int) -> dict[str, Any]:
     """Write the tables of the rankings.
 
     These are ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, if the job has ``select.redundancy``,
@@ -45,9 +45,8 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     import pyarrow as pa
 
     del unit
-    filtered = bool(parameters.get("filtered"))
-    methods = methods_from(parameters["methods"])
-    is_tested = bool(parameters.get("significance")) or any(method.test is not None for method in methods)
+    methods, filtered = parameters.methods, parameters.filtered
+    is_tested = parameters.significance or any(method.test is not None for method in methods)
     tested = TEST_COLUMNS if is_tested else ()
     columns = (*RANKING_COLUMNS[:-1], *tested)
     store, names = context.store, context.tiles.feature_names()

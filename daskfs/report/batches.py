@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.kernels.aggregate import rank_agreement
-from daskfs.ranking.batches import batch_ranks
+from daskfs.ranking.batches import COMBINE_STAGE, BatchesParameters, batch_ranks
 from daskfs.report.model import Batch, BatchMethod, BatchRanks, BatchRun, FeatureRow
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
@@ -37,23 +35,22 @@ def batch_summary(
 
     `tables` holds each method's fields by label: float64, shape (n_fields, n_features), score first.
     """
-    planned = plan.stage("score").parameters.get("batches")
+    planned = plan.parameters_of(COMBINE_STAGE)
     if not batches or planned is None:
         return BatchRanks()
-    methods = methods_from(plan.stage("score").parameters["methods"])
-    found = [_method(store, planned, method, tables[method.label], names) for method in methods]
+    found = [_method(store, planned, method, tables[method.label], names) for method in planned.methods]
     return BatchRanks(batches=list(batches), methods=found)
 
 
 def _method(
-    store: Store, planned: Sequence[Mapping[str, Any]], method: Method, table: np.ndarray, names: list[str]
+    store: Store, planned: BatchesParameters, method: Method, table: np.ndarray, names: list[str]
 ) -> BatchMethod:
-    served = [number for number, batch in enumerate(planned) if method.label in batch["methods"]]
+    served = planned.served(method)
     ranks = batch_ranks(store, method)[0][served]
     correlations, concordance = rank_agreement(ranks)
     return BatchMethod(
         label=method.label,
-        batches=[planned[number]["name"] for number in served],
+        batches=[planned.batches[number].name for number in served],
         concordance=concordance,
         correlations=[[_number(value) for value in row] for row in correlations[:SHOWN, :SHOWN]],
         top=[

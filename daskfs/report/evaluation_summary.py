@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from daskfs.criteria.consensus import seeing_labels
-from daskfs.criteria.slab import methods_from
-from daskfs.evaluation.design import Design
+from daskfs.evaluation.design import Design, EvaluationParameters
 from daskfs.evaluation.models import ModelSpec, family_of, uses_folds
 from daskfs.evaluation.summaries import failure_warnings
 from daskfs.evaluation.tables import read_table, reversed_pair
@@ -36,8 +35,8 @@ POINT = ["setting", *PLACE, "method", "n_selected"]
 
 def evaluation_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning without final full stop for each failed ranking of an evaluation."""
-    stage = plan.stage_of(EVALUATE_STAGE)
-    found = [] if stage is None else failure_warnings(store, stage.parameters)
+    parameters = plan.parameters_of(EVALUATE_STAGE)
+    found = [] if parameters is None else failure_warnings(store, parameters)
     return [f"evaluation: {text.rstrip('.')}" for text in found]
 
 
@@ -47,12 +46,12 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
     `stages` are the facts of the stages of the plan, with name, units and seconds of the units; `times` the wall and
     busy seconds of the stages that ran in this call, by name, and their number of threads.
     """
-    if (stage := plan.stage_of(EVALUATE_STAGE)) is None:
+    if (parameters := plan.parameters_of(EVALUATE_STAGE)) is None:
         return None
-    own = [one.name for one in plan.stages if "n_splits" in one.parameters]
+    own = [one.name for one in plan.stages if isinstance(one.parameters, EvaluationParameters)]
     ran = [times["stages"][name] for name in own if name in times["stages"]]
     wall, busy = (sum(pair[place] for pair in ran) for place in (0, 1))
-    design = Design(stage.parameters)
+    design = Design(parameters)
     return {
         "n_selections": design.n_selections,
         "n_tests": design.n_tests,
@@ -66,11 +65,11 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
 
 def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) -> Evaluation:
     """Return the summary for the report, with the `cost` of :func:`evaluation_cost`; empty without evaluation."""
-    if (stage := plan.stage_of(EVALUATE_STAGE)) is None:
+    if (p := plan.parameters_of(EVALUATE_STAGE)) is None:
         return Evaluation()
-    p, design = stage.parameters, Design(stage.parameters)
+    design = Design(p)
     methods, grids = design.methods, plan.facts.get("grids") or {}
-    saw_labels = seeing_labels(methods_from(p["methods"]))
+    saw_labels = seeing_labels(p.methods)
     names = ("evaluation_summary", "comparisons", "stability", "selection_frequency")
     tables = [read_table(store, name) for name in names]
     _put_ranges(store, tables[0])
@@ -83,7 +82,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
             Setting(
                 setting=setting,
                 panels=[_panel(rows, design) for rows in _by(means, PLACE)],
-                saw_labels=[] if p["train_on"] == "labeled" else saw_labels,
+                saw_labels=[] if p.train_on == "labeled" else saw_labels,
                 sensitivity=[*_against_labels(overall, methods), *_against_grids(overall, grids)],
                 stability=[_stability(rows, methods) for rows in _by(stability, ("n_classes", "labels"))],
                 frequent=_frequent(frequency)[:NAMED_GROUPS],
@@ -92,7 +91,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
         )
     found: Row = store.need_json(layout.EVALUATION_DESIGN)
     return Evaluation(
-        is_simple=not p["ranks_anew"] and len({(row["model"], row["metric"]) for row in tables[0]}) < 2,
+        is_simple=p.anew is None and len({(row["model"], row["metric"]) for row in tables[0]}) < 2,
         facts=_facts(p, found, tables[0], task),
         settings=settings,
         gap=[_gap(rows, methods) for rows in _by(read_table(store, "gap"), PLACE)],
@@ -231,22 +230,22 @@ def _gap(rows: Sequence[Row], methods: Sequence[str]) -> Panel:
 
 
 # --------------------------------------------------------------------------------------------------------------- design
-def _facts(p: Mapping[str, Any], found: Mapping[str, Any], means: Sequence[Row], task: Task) -> EvaluationDesign:
+def _facts(p: EvaluationParameters, found: Mapping[str, Any], means: Sequence[Row], task: Task) -> EvaluationDesign:
     return EvaluationDesign.model_validate(
         {
-            **p,
+            **p.to_json(),
             **found,
-            "models": [_described(spec, task, p) for spec in map(ModelSpec.from_json, p["models"])],
+            "models": [_described(spec, task, p) for spec in p.models],
             "metrics": {row["metric"]: row["higher_is_better"] for row in means},
-            "n_unlabeled": found["n_unlabeled"] if p["ranks_anew"] else None,
+            "n_unlabeled": found["n_unlabeled"] if p.anew is not None else None,
             "task": task,
-            "n_informative": len(p["informative"]),
-            "seed": p["random_state"],
+            "n_informative": len(p.informative),
+            "seed": p.random_state,
         }
     )
 
 
-def _described(spec: ModelSpec, task: Task, p: Mapping[str, Any]) -> str:
+def _described(spec: ModelSpec, task: Task, p: EvaluationParameters) -> str:
     kind = {"classification": "classifier", "regression": "regressor"}.get(family_of(spec, task), "")
     own = dict(spec.parameters)
     words = f"{spec.name} {kind}" if spec.name in ("linear-svm", "rbf-svm", "ridge") else spec.name
@@ -254,7 +253,7 @@ def _described(spec: ModelSpec, task: Task, p: Mapping[str, Any]) -> str:
         words = f"{own.pop('n_neighbors', 5)}-nearest-neighbor {kind}"
     if given := ", ".join(f"{key}={as_word(value)}" for key, value in own.items()):
         words = f"{words} ({given})"
-    if p["scaling"]:
-        in_folds = uses_folds(spec, "inductive" if p["setting"] == "inductive" else "transductive")
+    if p.scaling:
+        in_folds = uses_folds(spec, "inductive" if p.setting == "inductive" else "transductive")
         words += ", on z-scores of the training fold" if in_folds else ", on z-scores"
     return words if spec.label == spec.name else f"{spec.label}: {words}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskfs.criteria.registry import PVALUE, Method, label_warnings
 from daskfs.criteria.rescaled_regression.passes import stored_solution
-from daskfs.criteria.slab import graph_needs, methods_from
+from daskfs.criteria.slab import graph_needs
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.evaluation.rows import repeated_rows_warnings
@@ -25,17 +25,17 @@ from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE, weight_summary
 from daskfs.graph.halves import feature_axis
-from daskfs.graph.mixed import mixed_graph
-from daskfs.graph.neighbors import NEIGHBORS_STAGE, chosen_engine
+from daskfs.graph.mixed import MixedParameters
+from daskfs.graph.neighbors import NEIGHBORS_STAGE, ListsParameters, chosen_engine
 from daskfs.graph.partitioned_search import BUILD_STAGE, LOW_RECALL
+from daskfs.graph.precomputed_stage import GivenParameters
 from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.graph.spec import GraphSpec
-from daskfs.graph.spec import Weighting as EdgeWeighting
-from daskfs.graph.target import TARGETS_STAGE
-from daskfs.kernels.scaling import components_of
+from daskfs.graph.target import TargetsParameters
 from daskfs.ranking.dropped import dropped_features, selectable, selected_features
 from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
 from daskfs.ranking.redundancy import FILTER_STAGE
+from daskfs.ranking.settings import RunSettings, settings_of
 from daskfs.ranking.tables import method_scores, one_block
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
@@ -115,19 +115,19 @@ def run_facts(
     """
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
-    graphs = _graphs(store, plan)
+    graphs, settings = _graphs(store, plan), settings_of(plan)
     names, best = open_tiles(tiles.url).feature_names(), best_features(store, plan)
     verdict, repeated = None, list[str]()
-    if (evaluated := plan.stage_of(EVALUATE_STAGE)) is not None:
-        verdict = evaluation_verdict(store, evaluated.parameters, read_table(store, "stability"), len(names))
-        repeated = repeated_rows_warnings(store, evaluated.parameters)
+    if (evaluated := plan.parameters_of(EVALUATE_STAGE)) is not None:
+        verdict = evaluation_verdict(store, evaluated, read_table(store, "stability"), len(names))
+        repeated = repeated_rows_warnings(store, evaluated)
     trust = trust_warnings(Context(store), best, names, verdict, filtered=plan.stage_of(FILTER_STAGE) is not None)
     trust += repeated
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "data": _data(open_tiles(tiles.url)),
-        "methods": list(plan.stage("rank").parameters["methods"]),
+        "methods": [method.to_json() for method in settings.methods],
         "stages": stages,
         "graphs": graphs,
         "trade_offs": _by_label(store, plan, stored_curve),
@@ -146,7 +146,7 @@ def run_facts(
         + evaluation_warnings(store, plan)
         + trust,
         "trust": trust,
-        "n_selected": None if "fdr" in plan.stage("rank").parameters else plan.facts["n_selected"],
+        "n_selected": settings.n_features,
         "significance": significance_facts(store, plan),
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
         "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
@@ -157,9 +157,9 @@ def run_facts(
 
 def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
     """Return the number of features of each method that are more than chance; None if none were tested."""
-    rule, found = plan.stage("rank").parameters, []
-    level = float(rule.get("fdr", LEVEL))
-    for method in _methods_of(plan):
+    settings, found = settings_of(plan), []
+    level = _level(settings)
+    for method in settings.methods:
         if (pvalues := method.pvalues(method_scores(store, method))) is not None:
             tested = int(np.count_nonzero(~np.isnan(pvalues)))
             passed = int(np.count_nonzero(method.qvalues(pvalues) <= level))
@@ -168,12 +168,16 @@ def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
     return {"level": level, "methods": found} if found else None
 
 
+def _level(settings: RunSettings) -> float:
+    return LEVEL if settings.fdr is None else settings.fdr
+
+
 def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
     """Return the first features of each method, of those that may be selected, by its label; a consensus is first."""
-    filtered = bool(plan.stage("rank").parameters.get("filtered"))
+    methods, filtered = settings_of(plan).methods, settings_of(plan).filtered
     return {
         method.label: selectable(store, method, method_scores(store, method), filtered=filtered)[:BEST].tolist()
-        for method in sorted(_methods_of(plan), key=_is_no_consensus)
+        for method in sorted(methods, key=_is_no_consensus)
     }
 
 
@@ -206,12 +210,12 @@ def _data(tiles: Tiles) -> dict[str, Any]:
 
 
 def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
-    methods = _methods_of(plan)
+    methods = settings_of(plan).methods
     found = []
     for stage in plan.stages:
-        if not stage.is_of(EDGES_SUMMARY_STAGE):
+        if (graph := stage.parameters_of(EDGES_SUMMARY_STAGE)) is None:
             continue
-        name, k = stage.parameters["name"], stage.parameters["n_neighbors"]
+        name, k = graph.name, graph.n_neighbors
         summary = store.need_json(layout.GRAPH_SUMMARY.format(name, k))
         if name == GIVEN:
             summary["weight_histogram"] = summary.pop("length_histogram")
@@ -228,49 +232,69 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
-    lists = next((s for s in plan.stages if s.name in (f"targets-{name}", name)), None)
-    if lists is not None and lists.is_of(TARGETS_STAGE):
-        scaling = "zscore" if lists.parameters["lists"]["standardize"] else None
-        found = {"metric": "target", "scaling": scaling, "engine": "sort"}
-        return {**found, "source": None, "groups": None, "recall": None}
-    if lists is not None:
-        base = mixed_graph(lists.parameters["lists"])
+    stages = {stage.name: stage for stage in plan.stages}
+    names = (f"targets-{name}", name, f"neighbors-{name}", f"build-{name}", "graph-given")
+    search = next(stages[one] for one in names if one in stages)
+    by = search.parameters
+    if isinstance(by, TargetsParameters):
+        scaling = "zscore" if by.lists.standardize else None
         return {
-            **_search(store, plan, base.base.name),
-            "metric": "target between labeled rows, else euclidean",
-            "nearest_by": base.neighbors,
-            "n_candidates": lists.parameters["n_candidates"],
-            "n_open": sum(int(fact.get("n_open", 0)) for fact in _unit_facts(store, lists)),
+            "metric": "target",
+            "scaling": scaling,
+            "engine": "sort",
+            "source": None,
+            "groups": None,
+            "recall": None,
         }
-    searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
-    search = next(s for s in plan.stages if s.name in searches)
-    engine = chosen_engine(store, name) if search.is_of(BUILD_STAGE) else search.parameters["graph"]["engine"]
+    if isinstance(by, MixedParameters):
+        return {
+            **_search(store, plan, by.lists.base.name),
+            "metric": "target between labeled rows, else euclidean",
+            "nearest_by": by.lists.neighbors,
+            "n_candidates": by.n_candidates,
+            "n_open": sum(int(fact.get("n_open", 0)) for fact in _unit_facts(store, search)),
+        }
+    recall = store.read_json(layout.RECALL_SUMMARY.format(name))
+    if isinstance(by, GivenParameters):
+        return {
+            "metric": by.metric,
+            "scaling": by.scaling,
+            "explained_variance_ratio": None,
+            "engine": GIVEN,
+            "source": by.path,
+            "groups": None,
+            "recall": recall,
+            "n_short": 0,
+            "list_length": None,
+        }
+    assert isinstance(by, ListsParameters)
+    engine = chosen_engine(store, name) if search.is_of(BUILD_STAGE) else by.graph.engine
     return {
-        **{key: search.parameters["graph"][key] for key in ("metric", "scaling")},
-        "explained_variance_ratio": _explained(store, search),
+        "metric": by.graph.metric,
+        "scaling": by.graph.scaling,
+        "explained_variance_ratio": _explained(store, by.graph),
         "engine": engine,
-        "source": search.parameters.get("path") or _representation(plan, search),
+        "source": _representation(plan, by.graph),
         "groups": None if engine == "exact" else _groups(store, search, name),
-        "recall": None if engine == "exact" else store.read_json(layout.RECALL_SUMMARY.format(name)),
+        "recall": None if engine == "exact" else recall,
         "n_short": _short_lists(store, plan, name),
-        "list_length": search.parameters["k"] if search.name != "graph-given" else None,
+        "list_length": by.k,
     }
 
 
-def _representation(plan: Plan, search: Stage) -> str | None:
+def _representation(plan: Plan, spec: GraphSpec) -> str | None:
     """Return the representation of the rows that a search compares, None for rows of X or their components."""
-    if (columns := search.parameters["graph"].get("rep_columns")) is None:
+    copied = plan.parameters_of(REPRESENTATION_STAGE)
+    if spec.rep_columns is None or copied is None:
         return None
-    copied = next(stage for stage in plan.stages if stage.is_of(REPRESENTATION_STAGE))
-    return f"{copied.parameters['where'].removeprefix('graph.use_rep ')}, {columns} columns"
+    return f"{copied.where.removeprefix('graph.use_rep ')}, {spec.rep_columns} columns"
 
 
-def _explained(store: Store, search: Stage) -> list[float] | None:
+def _explained(store: Store, spec: GraphSpec) -> list[float] | None:
     """Return the share of the variance that each principal component of the rows has, None for rows as they are."""
-    scaling = search.parameters["graph"]["scaling"]
-    if components_of(scaling) is None or search.name == "graph-given":
+    if spec.n_components is None:
         return None
-    found: list[float] = store.need_json(layout.PCA_SUMMARY.format(scaling))["explained_variance_ratio"]
+    found: list[float] = store.need_json(layout.PCA_SUMMARY.format(spec.scaling))["explained_variance_ratio"]
     return found
 
 
@@ -305,29 +329,26 @@ def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
     }
 
 
-def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: int) -> Iterable[dict[str, Any]]:
+def _weightings(store: Store, plan: Plan, methods: Sequence[Method], name: str, k: int) -> Iterable[dict[str, Any]]:
     for stage in plan.stages:
-        weighting = stage.parameters.get("weighting", {})
-        if not stage.is_of(WEIGHTS_STAGE) or (weighting["graph"], weighting["n_neighbors"]) != (name, k):
+        if (planned := stage.parameters_of(WEIGHTS_STAGE)) is None:
             continue
-        key = stage.name.removeprefix("weights-")
-        used = [m.label for m in methods if any(w.key == key for w in graph_needs([m]))]
-        summary = weight_summary(store, EdgeWeighting(**weighting))
-        t_rule = weighting["t"] if isinstance(weighting["t"], str) else "given"
+        weighting = planned.weighting
+        if (weighting.graph, weighting.n_neighbors) != (name, k):
+            continue
+        used = [m.label for m in methods if weighting in graph_needs([m])]
+        summary = weight_summary(store, weighting)
+        t_rule = weighting.t if isinstance(weighting.t, str) else "given"
         yield {
-            "kind": GIVEN if name == GIVEN else weighting["weights"],
-            "t": summary["t"] if weighting["weights"] == "heat" else None,
+            "kind": GIVEN if name == GIVEN else weighting.weights,
+            "t": summary["t"] if weighting.weights == "heat" else None,
             "t_rule": None if name == GIVEN else t_rule,
-            "self_loops": weighting["self_loops"],
-            "labeled_factor": weighting["labeled_factor"],
+            "self_loops": weighting.self_loops,
+            "labeled_factor": weighting.labeled_factor,
             "n_underflow": summary["n_underflow"],
             "n_isolated": summary["n_isolated"],
             "used_by": used,
         }
-
-
-def _methods_of(plan: Plan) -> list[Method]:
-    return methods_from(plan.stage("rank").parameters["methods"])
 
 
 def _is_no_consensus(method: Method) -> bool:
@@ -337,7 +358,7 @@ def _is_no_consensus(method: Method) -> bool:
 
 def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:
     """Return the stored facts of each method by its label, without methods that have none."""
-    return {method.label: found for method in _methods_of(plan) if (found := stored(store, method)) is not None}
+    return {method.label: found for method in settings_of(plan).methods if (found := stored(store, method)) is not None}
 
 
 def graph_warnings(graphs: Iterable[Graph]) -> list[str]:
@@ -378,7 +399,8 @@ def _source_warnings(plan: Plan) -> list[str]:
 
 
 def _dominance_warnings(plan: Plan) -> list[str]:
-    searched = [GraphSpec(**s.parameters["graph"]) for s in plan.stages if s.is_of(NEIGHBORS_STAGE, BUILD_STAGE)]
+    found = [stage.parameters_of(NEIGHBORS_STAGE) or stage.parameters_of(BUILD_STAGE) for stage in plan.stages]
+    searched = [one.graph for one in found if one is not None]
     return dominance_warnings(open_tiles(plan.tiles_url), searched, "transform: {graph: zscore}")
 
 
@@ -389,11 +411,11 @@ def _method_warnings(store: Store, plan: Plan) -> list[str]:
 
 def _untested_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning for each method that selects no feature by select.fdr, or tests none for want of a graph."""
-    is_asked = "fdr" in plan.stage("rank").parameters
+    is_asked = settings_of(plan).fdr is not None
     lead = "select.fdr selects none of its features, as these have no p-values" if is_asked else "no p-values"
     return [
         f"method {method.label}: {lead}: {why}"
-        for method in _methods_of(plan)
+        for method in settings_of(plan).methods
         if (why := (is_asked and method.untested) or one_block(store, method))
     ]
 
@@ -401,7 +423,7 @@ def _untested_warnings(store: Store, plan: Plan) -> list[str]:
 def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
     return [
         message
-        for method in _methods_of(plan)
+        for method in settings_of(plan).methods
         if (found := stored_elimination(store, method)) is not None
         for message in elimination_warnings(method, found)
     ]
@@ -413,13 +435,13 @@ def _solution_warnings(store: Store, plan: Plan) -> list[str]:
         f"method {method.label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
         f"{'round' if found['n_iter'] == 1 else 'rounds'}; "
         f"raise max_iter ({method.parameters.model_dump()['max_iter']}), tol or gamma"
-        for method in _methods_of(plan)
+        for method in settings_of(plan).methods
         if (found := stored_solution(store, method)) is not None and not found["converged"]
     ]
 
 
 def _label_warnings(store: Store, plan: Plan) -> list[str]:
-    context, methods = Context(store), _methods_of(plan)
+    context, methods = Context(store), settings_of(plan).methods
     info, labels = context.tiles.info, context.label_counts()
     note = classes_note(info.classes, info.facts.get("unlabeled"))
     found = [message for method in methods for message in label_warnings(method, labels)]
@@ -451,11 +473,11 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
-    methods = sorted(_methods_of(plan), key=_is_no_consensus)
+    methods = sorted(settings_of(plan).methods, key=_is_no_consensus)
     tables = {method.label: method_scores(store, method) for method in methods}
-    rule = plan.stage("rank").parameters
-    filtered, level = bool(rule.get("filtered")), float(rule.get("fdr", LEVEL))
-    chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
+    settings = settings_of(plan)
+    level = _level(settings)
+    chosen = {m.label: selectable(store, m, tables[m.label], filtered=settings.filtered) for m in methods}
     axis = feature_axis(names, is_asked=bool(facts.feature_axis))
     task, source = tiles.info.task, tiles.info.source
     source = source if is_generated(source) else PurePath(source).name or source
@@ -542,15 +564,15 @@ def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarr
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:
     """Return images of scores and selected features; None if features are not pixels."""
-    if (stage := plan.stage_of(SCORE_IMAGES_STAGE)) is None:
+    if (planned := plan.parameters_of(SCORE_IMAGES_STAGE)) is None:
         return None
-    shape, order, sizes = (stage.parameters[key] for key in ("image_shape", "image_order", "sizes"))
+    shape, order, sizes = planned.image_shape, planned.image_order, planned.sizes
     return {
         "shape": shape,
         "sizes": sizes,
         "by_rank": bool(method.ranked_by),
-        "scores": for_report(score_levels(method, table, tuple(shape), order)),
-        "selected": for_report(selected_levels(chosen, sizes, tuple(shape), order)),
+        "scores": for_report(score_levels(method, table, shape, order)),
+        "selected": for_report(selected_levels(chosen, sizes, shape, order)),
     }
 
 
@@ -581,10 +603,11 @@ def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: i
 
 def _filter_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning for each filtered ranking shorter than select.n_features."""
-    if (stage := plan.stage_of(FILTER_STAGE)) is None or (wanted := stage.parameters["redundancy"]["n_wanted"]) is None:
+    planned = plan.parameters_of(FILTER_STAGE)
+    if planned is None or (wanted := planned.redundancy.n_wanted) is None:
         return []
     found = []
-    for method in methods_from(stage.parameters["methods"]):
+    for method in planned.methods:
         n_kept = store.open(layout.FILTERED.format(method.label)).shape[0]
         if n_kept < wanted:
             found.append(
@@ -603,9 +626,9 @@ def _redundancy(
     names: list[str],
 ) -> dict[str, Any] | None:
     """Return counts of kept and dropped features, and the first dropped ones; None without a redundancy filter."""
-    if (stage := plan.stage_of(FILTER_STAGE)) is None:
+    if (planned := plan.parameters_of(FILTER_STAGE)) is None:
         return None
-    wanted = stage.parameters["redundancy"]
+    wanted = planned.redundancy
     counts, rows = [], []
     for method in methods:
         table = tables[method.label]
@@ -617,7 +640,7 @@ def _redundancy(
             {
                 "label": method.label,
                 "n_kept": n_kept,
-                "n_selected": int(selected_features(store, method, table, plan.stage("rank").parameters).size),
+                "n_selected": int(selected_features(store, method, table, settings_of(plan)).size),
                 "n_dropped": len(dropped),
             }
         )
@@ -625,8 +648,8 @@ def _redundancy(
             {"label": method.label, "rank": int(rank[feature]), "name": names[feature], "reason": reason}
             for feature, reason in dropped[:DROPPED]
         ]
-    settings = {key: wanted[key] for key in ("measure", "threshold", "n_candidates", "max_per_group")}
-    return {**settings, "n_keep": len(wanted["keep"]), "methods": counts, "rows": rows}
+    settings = {key: getattr(wanted, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
+    return {**settings, "n_keep": len(wanted.choice.keep), "methods": counts, "rows": rows}
 
 
 def _excluded(

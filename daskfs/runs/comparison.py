@@ -17,9 +17,11 @@ from pydantic import Field, PositiveInt
 
 from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError, nearest
+from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
 from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, reversed_pair, write_table
+from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.execution.progress import Silent
 from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
@@ -74,13 +76,13 @@ class Evaluated:
     name: str
     store: Store
     manifest: dict[str, Any]
-    parameters: Mapping[str, Any]
+    parameters: EvaluationParameters
     summary: list[dict[str, Any]]
 
     @property
     def models(self) -> dict[str, ModelSpec]:
         """Models by label, in the order of the job."""
-        return {spec.label: spec for spec in map(ModelSpec.from_json, self.parameters["models"])}
+        return {spec.label: spec for spec in self.parameters.models}
 
     @property
     def settings(self) -> set[str]:
@@ -90,8 +92,7 @@ class Evaluated:
     @property
     def methods(self) -> list[str]:
         """Labels of the methods, in the order of the job, without the added baseline."""
-        labels = [str(method["label"]) for method in self.parameters["methods"]]
-        return [label for label in labels if label != self.parameters.get("chance")]
+        return [method.label for method in self.parameters.methods if method.label != self.parameters.chance]
 
 
 def open_evaluated(name: str, url: str) -> Evaluated:
@@ -106,15 +107,14 @@ def open_evaluated(name: str, url: str) -> Evaluated:
     """
     store, manifest = open_finished(url)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
-    stages = [stage for stage in plan.stages if stage.name == "evaluate"]
-    summary = read_table(store, "evaluation_summary")
-    if not stages or not summary:
+    parameters, summary = plan.parameters_of(EVALUATE_STAGE), read_table(store, "evaluation_summary")
+    if parameters is None or not summary:
         msg = (
             f"the run in {store.url} has no evaluation to compare by: its job needs evaluate, and labels. "
             f"Without one, compare the ranks in {layout.RANKING_CSV} of the runs."
         )
         raise InputError(msg)
-    return Evaluated(name, store, manifest, stages[0].parameters, summary)
+    return Evaluated(name, store, manifest, parameters, summary)
 
 
 # -------------------------------------------------------------------------------------------- one value for each method

@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from daskfs.criteria.slab import SCORE_STAGE
+from daskfs.criteria.slab import SCORE_STAGE, ScoreParameters
 from daskfs.errors import JobError
-from daskfs.evaluation.design import DESIGN_STAGE
+from daskfs.evaluation.design import DESIGN_STAGE, EvaluationParameters
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.progress import Progress, Silent
-from daskfs.graph.edges import EDGES_SUMMARY_STAGE
-from daskfs.graph.neighbors import NEIGHBORS_STAGE
+from daskfs.graph.edges import EdgesSummaryParameters
+from daskfs.graph.neighbors import NEIGHBORS_STAGE, SearchParameters
 from daskfs.graph.partition import LARGEST_GROUP
-from daskfs.graph.partitioned_search import BUILD_STAGE, CELLS_STAGE
+from daskfs.graph.partitioned_search import BUILD_STAGE, CellsParameters
 from daskfs.job.blocks import ClusterBlock, OutputBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
@@ -35,7 +35,6 @@ from daskfs.runs.repair import error_context
 from daskfs.runs.status import PlannedRun, describe_plan, planned_run
 from daskfs.stages.machine import machine_cores
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
-from daskfs.store.tiles import Shape
 from daskfs.tiles.ingest import COLUMNS_STAGE, LABELS_STAGE
 from daskfs.tiles.plan import TilePlan
 
@@ -157,8 +156,14 @@ def _rows_of_part(run: PlannedRun) -> int:
     """Return the rows of the larger part: at least as many as an evaluation uses, if there are so many."""
     shape = run.tiles.shape
     fitting = SAMPLE_BYTES * shape.n_samples // max(shape.x_bytes, 1)
-    used = [stage.parameters["max_samples"] for stage in run.stages if stage.is_of(DESIGN_STAGE)]
-    return min(max(min(max(fitting, FEWEST_ROWS), SAMPLE_ROWS), *used, 1), shape.n_samples)
+    evaluated = _evaluated(run)
+    least = 1 if evaluated is None else evaluated.max_samples
+    return min(max(min(max(fitting, FEWEST_ROWS), SAMPLE_ROWS), least), shape.n_samples)
+
+
+def _evaluated(run: PlannedRun) -> EvaluationParameters | None:
+    """Return the parameters of the evaluation; None without one."""
+    return next((one for stage in run.stages if (one := stage.parameters_of(DESIGN_STAGE)) is not None), None)
 
 
 def _here(settings: ClusterSettings) -> ClusterSettings:
@@ -211,27 +216,27 @@ def _engine(run: PlannedRun, job: Job) -> str:
 
 def _evaluation(job: Job, run: PlannedRun, n_rows: int) -> Any:
     """Return the evaluation of the larger part, of as many rows as that of the whole; None for other parts."""
-    used = [stage.parameters for stage in run.stages if stage.is_of(DESIGN_STAGE)]
-    if job.evaluate is None or not used or n_rows < _rows_of_part(run):
+    used = _evaluated(run)
+    if job.evaluate is None or used is None or n_rows < _rows_of_part(run):
         return None
-    return job.evaluate.model_copy(update={"max_samples": used[0]["max_samples"], "setting": used[0]["setting"]})
+    return job.evaluate.model_copy(update={"max_samples": used.max_samples, "setting": used.setting})
 
 
 def _in_form_of(whole: Stage, stage: Stage, n_rows: int) -> Stage:
     """Return a stage with as many groups of rows and slabs of features as that of the whole data has."""
-    own, n_units = dict(stage.parameters), stage.n_units
-    if "partitioning" in own:
-        cut, k = own["partitioning"], own["k"]
-        n_groups = max(cut["n_groups"], min(whole.parameters["partitioning"]["n_groups"], n_rows // GROUP_ROWS))
-        members = max(16 * k, int(LARGEST_GROUP * n_rows / n_groups))
-        cut |= {"n_groups": n_groups, "n_cells": max(n_groups, cut["n_cells"]), "max_members": members}
-        n_units = n_groups if stage.is_of(BUILD_STAGE) else n_units
-    if stage.is_of(CELLS_STAGE):
-        own["others"] = whole.parameters["others"]
-    if stage.is_of(EDGES_SUMMARY_STAGE):
-        own["holds_edges"] = whole.parameters["holds_edges"]
-    if stage.is_of(SCORE_STAGE):
-        own["slab_columns"], n_units = whole.parameters["slab_columns"], whole.n_units
+    own, of_whole, n_units = stage.parameters, whole.parameters, stage.n_units
+    if isinstance(own, SearchParameters) and isinstance(of_whole, SearchParameters):
+        cut = own.partitioning
+        n_groups = max(cut.n_groups, min(of_whole.partitioning.n_groups, n_rows // GROUP_ROWS))
+        members, n_cells = max(16 * own.k, int(LARGEST_GROUP * n_rows / n_groups)), max(n_groups, cut.n_cells)
+        cut = dataclasses.replace(cut, n_groups=n_groups, n_cells=n_cells, max_members=members)
+        own, n_units = dataclasses.replace(own, partitioning=cut), n_groups if stage.is_of(BUILD_STAGE) else n_units
+    if isinstance(own, CellsParameters) and isinstance(of_whole, CellsParameters):
+        own = dataclasses.replace(own, others=of_whole.others)
+    if isinstance(own, EdgesSummaryParameters) and isinstance(of_whole, EdgesSummaryParameters):
+        own = dataclasses.replace(own, holds_edges=of_whole.holds_edges)
+    if isinstance(own, ScoreParameters) and isinstance(of_whole, ScoreParameters):
+        own, n_units = dataclasses.replace(own, slab_columns=of_whole.slab_columns), whole.n_units
     return dataclasses.replace(stage, parameters=own, n_units=n_units)
 
 
@@ -241,8 +246,8 @@ def _work(stage: Stage, n_rows: int) -> float:
         return 1.0  # labels of all rows are read to find those of a part
     if stage.is_of(NEIGHBORS_STAGE):
         return float(n_rows) ** 2
-    if stage.is_of(COLUMNS_STAGE):
-        return Shape(**stage.parameters["shape"]).n_bands
+    if (tiles := stage.parameters_of(COLUMNS_STAGE)) is not None:
+        return tiles.shape.n_bands
     return n_rows if stage.is_of(SCORE_STAGE) else stage.bytes_read + stage.bytes_written
 
 

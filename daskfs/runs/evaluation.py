@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from daskfs.criteria.consensus import seeing_labels
 from daskfs.criteria.outside import OUTSIDE
 from daskfs.criteria.registry import Method, make_method
-from daskfs.criteria.slab import method_to_json
 from daskfs.errors import InputError, JobError, nearest
+from daskfs.evaluation.design import EvaluationParameters, NewRankings
 from daskfs.evaluation.plan import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, thinned_columns, used_shape
 from daskfs.evaluation.rows import sample_cost
 from daskfs.evaluation.selection import lists_cost, matrix_cost, twice
@@ -28,8 +27,18 @@ from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
 
-SEARCH = ("engine", "recall", "projection", "random_state")
-"""Keys of the graph block that configure the neighbor search."""
+KEPT_KEYS = {
+    "n_splits",
+    "n_repeats",
+    "scaling",
+    "setting",
+    "labels",
+    "n_draws",
+    "train_on",
+    "n_classes",
+    "random_state",
+}
+"""Keys of the evaluate block that count as they are."""
 SORTED_ENTRY_BYTES = 150
 """Bytes of an entry of a precomputed weight matrix while its part for the rows in use is sorted."""
 CHANCE, ALL_FEATURES = "RandomOrder", "AllFeatures"
@@ -146,57 +155,55 @@ def plan_tests(
         msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
         raise JobError(msg)
     shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
-    given, memory_limit, wanted = chain.given, chain.memory_limit, chain.redundancy
+    given, memory_limit, redundancy = chain.given, chain.memory_limit, chain.redundancy
     baselines, chance = _baselines(evaluate, extent, chain.all_methods, tiles)
     methods = [method.without_tests() for method in (*chain.all_methods, *chance)]
-    parameters = {
-        **evaluate.model_dump(mode="json"),
-        "max_samples": extent.max_samples,
-        "n_selected": [n for n in evaluate.n_selected if n <= shape.n_features] or [shape.n_features],
-        "methods": [method_to_json(method) for method in methods],
-        "baselines": baselines,
-        "chance": chance[0].label if chance else None,
-        "is_asked": not evaluate.is_thinned,
-        "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
-        "worlds": _class_subsets(evaluate, tiles.n_classes),
-        "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
-        "ranks_anew": evaluate.ranks_anew or any(method.criterion is OUTSIDE for method in methods),
-    }
-    if not parameters["ranks_anew"]:
-        filtered = {} if wanted is None else {"filtered": True}
-        return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": chain.columns}, process)
+    parameters = EvaluationParameters(
+        methods=tuple(methods),
+        models=evaluate.model_specs(tiles.task),
+        n_selected=tuple(n for n in evaluate.n_selected if n <= shape.n_features) or (shape.n_features,),
+        max_samples=extent.max_samples,
+        baselines=baselines,
+        chance=chance[0].label if chance else None,
+        is_asked=not evaluate.is_thinned,
+        class_subsets=_class_subsets(evaluate, tiles.n_classes),
+        informative=_numbers_of(evaluate.informative, names, "evaluate.informative"),
+        filtered=redundancy is not None,
+        anew=None,
+        slab_columns=chain.columns,
+        **evaluate.model_dump(include=KEPT_KEYS),
+    )
+    if not evaluate.ranks_anew and not any(method.criterion is OUTSIDE for method in methods):
+        return plan_tests_of_run(shape, parameters, process)
     is_whole = shape.n_samples <= extent.max_samples
     used = used_shape(shape, extent.max_samples, tiles.n_labeled)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
     bands = -(-shape.n_bands // MAX_PARTS)
-    search = {key: getattr(graph, key) for key in SEARCH}
-    if chain.rep is not None:
-        search |= {"rep_columns": chain.rep.n_columns, "rep_dtype": chain.rep.dtype}
-    parameters |= {
-        "search": search,
-        "filter": wanted,
-        "given": None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
-        "joint_features": extent.joint_features,
-        "lists_of_run": is_whole and has_lists and not isinstance(given, WeightMatrix),
-        "memory_limit": inside_limit,
-        "bands_per_unit": bands,
-        "n_parts": -(-shape.n_bands // bands),
-    }
-    inside = _inside(search, used, methods, given, inside_limit, wanted, tiles, extent.joint_features)
-    return plan_new_rankings(shape, used, parameters, process, inside)
+    anew = NewRankings(
+        search=graph.search if chain.rep is None else chain.rep.completed(graph.search),
+        redundancy=redundancy,
+        given=None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
+        joint_features=extent.joint_features,
+        lists_of_run=is_whole and has_lists and not isinstance(given, WeightMatrix),
+        memory_limit=inside_limit,
+        bands_per_unit=bands,
+        n_parts=-(-shape.n_bands // bands),
+    )
+    inside = _inside(anew, used, methods, given, tiles)
+    return plan_new_rankings(shape, used, dataclasses.replace(parameters, anew=anew), process, inside)
 
 
 def _baselines(
     evaluate: EvaluateBlock, extent: Extent, methods: Sequence[Method], tiles: TilePlan
-) -> tuple[list[list[Any]], list[Method]]:
+) -> tuple[tuple[tuple[str, int], ...], list[Method]]:
     """Return the baselines without ranking, as [name, n_features], and the random order unless the job lists it."""
     if not evaluate.baselines:
-        return [], []
-    found: list[list[Any]] = [[ALL_FEATURES, tiles.shape.n_features]] if extent.all_features else []
-    found.append([NO_FEATURE[tiles.task or "classification"], 0])
+        return (), []
+    found = [(ALL_FEATURES, tiles.shape.n_features)] if extent.all_features else []
+    found.append((NO_FEATURE[tiles.task or "classification"], 0))
     is_listed = any(method.criterion.name == CHANCE for method in methods)
     chance = [] if is_listed else [make_method(CHANCE, {"random_state": evaluate.random_state})]
-    taken = {str(name) for name, _ in found} | {method.label for method in chance}
+    taken = {name for name, _ in found} | {method.label for method in chance}
     for method in methods:
         if method.label in taken:
             msg = (
@@ -204,25 +211,16 @@ def _baselines(
                 "evaluate.baselines: false."
             )
             raise JobError(msg)
-    return found, chance
+    return tuple(found), chance
 
 
-def _inside(
-    search: Mapping[str, Any],
-    used: Shape,
-    methods: Sequence[Method],
-    given: Graph | None,
-    memory_limit: int | None,
-    wanted: Mapping[str, Any] | None,
-    tiles: TilePlan,
-    joint_features: int | None,
-) -> Inside:
+def _inside(anew: NewRankings, used: Shape, methods: Sequence[Method], given: Graph | None, tiles: TilePlan) -> Inside:
     """Return the peak memory of a re-ranking inside an evaluation unit, on at most the rows in use.
 
     Rankings within batches search neighbors in one batch after the other, each with a copy of its rows.
     """
-    methods = [within_batch(method) for method in methods]
-    lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
+    methods, memory_limit = [within_batch(method) for method in methods], anew.memory_limit
+    lists = needed_lists(methods, used.n_samples, anew.search.for_lists)
     over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
     n_labeled = None if tiles.n_labeled is None else min(tiles.n_labeled, used.n_samples)
     data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labeled)
@@ -230,7 +228,7 @@ def _inside(
     process = (PROCESS, *searches_cost(lists, used, memory_limit))
     rankings: list[Stage] = []
     for method in methods:
-        kept = thinned_columns(used, joint_features) if method.criterion.is_joint else used
+        kept = thinned_columns(used, anew.joint_features) if method.criterion.is_joint else used
         rankings += Chain(
             dataclasses.replace(data, shape=kept),
             [method],
@@ -238,7 +236,7 @@ def _inside(
             over_rows.keys(),
             given,
             is_stored=True,
-            redundancy=wanted,
+            redundancy=anew.redundancy,
             filtered=[method],
             memory_limit=memory_limit,
             base=process,
@@ -246,7 +244,7 @@ def _inside(
     # with pairwise missing values: copies of X in which no value is missing, of sparse X also by column
     filled = sample_cost("rows where nothing is missing", used, 3 if used.is_sparse else 1) if tiles.is_pairwise else ()
     searching, scoring = ((*_of_fullest(found, process), *filled) for found in (search_chain.stages(), rankings))
-    if (columns := search.get("rep_columns")) is not None:
+    if (columns := anew.search.rep_columns) is not None:
         searching = (*searching, Array("representation of the rows, as read and stored", (2, used.n_samples, columns)))
     held = lists_cost(over_rows, used.n_samples)
     if isinstance(given, WeightMatrix):  # factor 2: rows differ in their number of edges
@@ -267,20 +265,20 @@ def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:
     return max(stages, key=lambda stage: stage.peak_bytes).cost
 
 
-def _class_subsets(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:
+def _class_subsets(evaluate: EvaluateBlock, n_classes: int | None) -> tuple[tuple[int | None, int | None], ...]:
     """Return [number of classes, draw index] of each subset of classes; all classes are drawn once."""
     if evaluate.n_classes is None:
-        return [[None, None]]
-    return [[c, s] for c in evaluate.n_classes for s in range(1 if c == n_classes else evaluate.n_subsets)]
+        return ((None, None),)
+    return tuple((c, s) for c in evaluate.n_classes for s in range(1 if c == n_classes else evaluate.n_subsets))
 
 
-def _numbers_of(features: Sequence[str], names: Sequence[str] | None, key: str) -> list[int]:
+def _numbers_of(features: Sequence[str], names: Sequence[str] | None, key: str) -> tuple[int, ...]:
     """Return the indices of named features; empty if the feature names are not known yet."""
     if names is None:
-        return []
+        return ()
     numbers = {name: number for number, name in enumerate(names)}
     for feature in features:
         if feature not in numbers:
             msg = f"{key} names '{feature}', and the data have no such feature.{nearest(feature, tuple(names))}"
             raise JobError(msg)
-    return [numbers[feature] for feature in features]
+    return tuple(numbers[feature] for feature in features)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskfs.criteria.registry import check_labels
-from daskfs.criteria.slab import methods_from
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
@@ -25,6 +24,8 @@ from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.logs import set_log_level
+from daskfs.ranking.batches import RankedBatch
+from daskfs.ranking.settings import settings_of
 from daskfs.redaction import redact_credentials
 from daskfs.runs.batches import batch_jobs, batch_url, find_batches
 from daskfs.runs.journal import Journal
@@ -66,8 +67,8 @@ from daskfs.store.context import Context, open_tiles, planned_tiles
 from daskfs.store.lease import Owner
 from daskfs.store.log import Log
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, read_tile_info
-from daskfs.tiles.plan import TilePlan, base_of, is_of_same_data
+from daskfs.store.tiles import read_tile_info
+from daskfs.tiles.plan import TileBase, TilePlan, base_of, is_of_same_data, parameters_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -310,7 +311,7 @@ class _Run:
         if is_same and (not self.superseded or known.url == current.url):
             return known, True
         if current.base is not None:
-            n_rows = current.shape.n_samples - current.base["parameters"]["shape"]["n_samples"]
+            n_rows = current.shape.n_samples - current.base.parameters.shape.n_samples
             self.appended = (
                 f"{n_rows:,} rows were appended to {self.job.data.source}: {current.n_kept} of "
                 f"{current.shape.n_bands} bands of tiles are kept"
@@ -319,7 +320,7 @@ class _Run:
             self._supersede(self.job.data.source)
         return current, current.n_kept > 0
 
-    def _base_of(self, known: TilePlan | None) -> dict[str, Any] | None:
+    def _base_of(self, known: TilePlan | None) -> TileBase | None:
         """Return the earlier tiles from which those with appended rows are planned; None to keep nothing."""
         if known is None or not known.stages or not self.job.data.append:
             return None
@@ -430,7 +431,7 @@ class _Run:
             n_labeled=n_labeled(tiles.url),
         )
         names = open_tiles(tiles.url).feature_names()
-        known = [{key: batch[key] for key in ("number", "name", "methods")} for batch in batches]
+        known = [RankedBatch(batch["number"], batch["name"], tuple(batch["methods"])) for batch in batches]
         planned = plan_run(self.job, tiles, info.task, workers, names, known)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is None:
@@ -561,7 +562,7 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
 
 def check_labels_of(plan: Plan, context: Context) -> None:
     """Raise :class:`InputError` if the labels do not support the plan's methods."""
-    methods = methods_from(plan.stage("rank").parameters["methods"])
+    methods = settings_of(plan).methods
     if not any(method.criterion.needs_labels for method in methods):
         return
     counts = context.label_counts()
@@ -571,8 +572,7 @@ def check_labels_of(plan: Plan, context: Context) -> None:
 
 def check_scalings_of(plan: Plan, context: Context) -> None:
     """Raise :class:`InputError` if X cannot be rescaled as the plan's methods require."""
-    methods = methods_from(plan.stage("rank").parameters["methods"])
-    for method in methods:
+    for method in settings_of(plan).methods:
         for key in ("graph_scaling", "score_scaling"):
             scaling = getattr(method.parameters, key, None)
             if scaling is not None and key not in method.parameters.idle():
@@ -661,8 +661,8 @@ def write_tiles(
                 raise StoreError(msg)
             tiles = dataclasses.replace(  # keep the tile shape, whatever the memory limit is now
                 tiles,
-                shape=Shape(**stages[0].parameters["shape"]),
-                write_x=bool(stages[0].parameters["write_x"]),
+                shape=parameters_of(stages).shape,
+                write_x=parameters_of(stages).write_x,
                 stages=stages,
             )
         with connect(settings) as client:

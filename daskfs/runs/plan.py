@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import method_to_json
 from daskfs.errors import JobError
 from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE
@@ -18,8 +16,9 @@ from daskfs.kernels.labels import Task
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.given import check_given
 from daskfs.plan.lists import limited_lists, needed_lists
-from daskfs.ranking.batches import combined_method
-from daskfs.ranking.images import SCORE_IMAGES_STAGE
+from daskfs.ranking.batches import RankedBatch, combined_method
+from daskfs.ranking.images import SCORE_IMAGES_STAGE, ImagesParameters
+from daskfs.ranking.settings import RunSettings
 from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
 from daskfs.runs.evaluation import plan_evaluation
@@ -42,12 +41,12 @@ def plan_run(
     task: Task | None,
     workers: Workers,
     names: Sequence[str] | None = None,
-    batches: Sequence[Mapping[str, Any]] = (),
+    batches: Sequence[RankedBatch] = (),
 ) -> Plan:
     """Plan all stages of a run after the tiles.
 
-    The task is None without labels or if not known yet, and so are the feature names. `batches` are number, name and
-    methods of each batch, whose runs come before this one; empty if not known yet.
+    The task is None without labels or if not known yet, and so are the feature names. `batches` are those whose runs
+    come before this one; empty if not known yet.
 
     Raises
     ------
@@ -66,7 +65,7 @@ def plan_run(
         lambda spec: job.completed(spec) if rep is None else rep.completed(job.completed(spec)),
     )
     wanted = wanted_filter(job, names)
-    check_missing(tiles.missing, methods, *(["select.redundancy"] if wanted and wanted["measure"] else []))
+    check_missing(tiles.missing, methods, *(["select.redundancy"] if wanted and wanted.measure else []))
     if given is not None:
         check_given(given, methods, shape.n_samples)
         lists = limited_lists(lists, given)
@@ -82,12 +81,16 @@ def plan_run(
     chain = dataclasses.replace(chain, memory_limit=workers.unit_limit, n_units=workers.n_units)
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
-    filtered = {} if wanted is None else {"filtered": True}
-    rule: dict[str, Any] = {"n_features": n_selected} if job.select.fdr is None else {"fdr": job.select.fdr}
-    rule |= {"significance": True} if job.tests is not None else {}
-    parameters = {"methods": [method_to_json(method) for method in methods], **rule, **filtered}
-    stages.append(Stage.of(RANK_STAGE, "rank", 1, parameters, RANK_STAGE.cost(shape.n_features, len(methods), process)))
-    stages += plan_images(job, shape, methods, process, filtered)
+    fdr = job.select.fdr
+    settings = RunSettings(
+        methods=tuple(methods),
+        n_features=n_selected if fdr is None else None,
+        fdr=fdr,
+        significance=job.tests is not None,
+        filtered=wanted is not None,
+    )
+    stages.append(Stage.of(RANK_STAGE, "rank", 1, settings, RANK_STAGE.cost(shape.n_features, len(methods), process)))
+    stages += plan_images(job, shape, settings, process)
     tests, notes = plan_evaluation(job, tiles, chain, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
@@ -119,9 +122,7 @@ def planner_for_memory(
     return planned_at
 
 
-def plan_images(
-    job: Job, shape: Shape, methods: Sequence[Method], process: Cost, filtered: Mapping[str, Any]
-) -> list[Stage]:
+def plan_images(job: Job, shape: Shape, settings: RunSettings, process: Cost) -> list[Stage]:
     """Plan the stage that writes scores as images; an empty list unless the job sets data.image_shape.
 
     Raises
@@ -138,19 +139,16 @@ def plan_images(
             "set it to the rows and columns of an image."
         )
         raise JobError(msg)
-    labels = {method.label for method in methods}
+    labels = {method.label for method in settings.methods}
     for label in labels:
         if f"{label}-selected" in labels:
             msg = f"methods '{label}' and '{label}-selected' would have one image: give one of them another label."
             raise JobError(msg)
     sizes = job.evaluate.n_selected if job.evaluate is not None else ()
-    parameters = {
-        "methods": [method_to_json(method) for method in methods],
-        "image_shape": [rows, columns],
-        "image_order": job.data.image_order,
-        "sizes": [n for n in sizes if n < shape.n_features][:IMAGES] or [selected_count(job, shape.n_features)],
-        **filtered,
-    }
-    read = WORD * shape.n_features * sum(len(method.fields) for method in methods)
+    shown = [n for n in sizes if n < shape.n_features][:IMAGES] or [selected_count(job, shape.n_features)]
+    parameters = ImagesParameters(
+        settings.methods, settings.filtered, (rows, columns), job.data.image_order, tuple(shown)
+    )
+    read = WORD * shape.n_features * sum(len(method.fields) for method in settings.methods)
     cost = SCORE_IMAGES_STAGE.cost(shape.n_features, process)
     return [Stage.of(SCORE_IMAGES_STAGE, "score-images", 1, parameters, cost, bytes_read=read)]

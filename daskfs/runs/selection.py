@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from daskfs.errors import JobError
 from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks
 from daskfs.job.job import Job
-from daskfs.ranking.redundancy import check_counts, numbered_choice, numbered_groups
+from daskfs.ranking.redundancy import RedundancyFilter, check_counts, numbered_choice, numbered_groups
 from daskfs.runs.tiles import source_spec
 from daskfs.sources import open_source
 from daskfs.storage import as_path
@@ -51,8 +50,8 @@ def tested_blocks(job: Job, names: Sequence[str] | None) -> FeatureBlocks:
     return FeatureBlocks.of(names, numbered_groups(job.tests.block_of(), names, "significance.blocks"), job.tests.gap)
 
 
-def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | None:
-    """Return the parameters of the job's redundancy filter, or None if it has none.
+def wanted_filter(job: Job, names: Sequence[str] | None) -> RedundancyFilter | None:
+    """Return the job's redundancy filter, or None if it has none.
 
     Lists and groups are converted to indices by the feature names; :class:`JobError` for a name that no feature has. If
     the names are None, `drop` and groups are empty, and only the length of `keep` is valid.
@@ -64,4 +63,4 @@ def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | Non
     known = names if names is not None else block.keep
     drop, groups = (block.drop, block.group_of()) if names is not None else ((), {})
     choice = numbered_choice(known, block.keep, drop, groups, "select.redundancy.")
-    return {**scalars, **choice, "scaling": job.transform.score, "n_wanted": job.select.n_features}
+    return RedundancyFilter(**scalars, choice=choice, scaling=job.transform.score, n_wanted=job.select.n_features)

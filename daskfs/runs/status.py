@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.pool import granted_workers
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
-from daskfs.graph.mixed import MIXED_STAGE
-from daskfs.graph.target import TARGETS_STAGE
+from daskfs.graph.mixed import MIXED_STAGE, MixedParameters
+from daskfs.graph.neighbors import ListsParameters, SearchParameters
+from daskfs.graph.partition import Partitioning
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.kernels.statistics.column_hash import describe_equal
@@ -176,11 +176,15 @@ def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
         {
             "name": stage.name if stage.is_of(MIXED_STAGE) else stage.name.partition("-")[2],
             "engine": _engine(stage),
-            "n_groups": stage.parameters.get("partitioning", {}).get("n_groups", 1),
-            "n_cells": stage.parameters.get("partitioning", {}).get("n_cells"),
+            "n_groups": 1 if (cut := _partitioning(stage)) is None else cut.n_groups,
+            "n_cells": None if cut is None else cut.n_cells,
         }
         for stage in searches
     ]
+
+
+def _partitioning(stage: Stage) -> Partitioning | None:
+    return stage.parameters.partitioning if isinstance(stage.parameters, SearchParameters) else None
 
 
 def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
@@ -205,23 +209,21 @@ def _planned_eliminations(plan: Plan) -> list[dict[str, Any]]:
     return [
         {
             "method": method.label,
-            "route": stage.parameters["route"],
-            **size,
+            "route": planned.route,
+            planned.counted: size,
             "max_rounds": svm_parameters(method).n_rounds(n_features),
-            "loop": stage.parameters["loop"],
+            "loop": planned.loop,
         }
         for stage in plan.stages
-        if stage.is_of(SVM_TABLES_STAGE)
-        for method, size in zip(methods_from(stage.parameters["methods"]), stage.parameters["sizes"], strict=True)
+        if (planned := stage.parameters_of(SVM_TABLES_STAGE)) is not None
+        for method, size in zip(planned.methods, planned.sizes, strict=True)
     ]
 
 
 def _engine(stage: Stage) -> str:
-    if stage.is_of(TARGETS_STAGE):
-        return "sort"
-    if stage.is_of(MIXED_STAGE):
-        return f"{stage.parameters['n_candidates']} candidates of each row, and a sort"
-    return str(stage.parameters["graph"]["engine"])
+    if isinstance(stage.parameters, MixedParameters):
+        return f"{stage.parameters.n_candidates} candidates of each row, and a sort"
+    return stage.parameters.graph.engine if isinstance(stage.parameters, ListsParameters) else "sort"
 
 
 def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:

@@ -7,20 +7,20 @@ data set is loaded.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from daskfs.errors import JobError, StoreError
 from daskfs.job.blocks import DataBlock
+from daskfs.kernels.labels import Task
 from daskfs.runs.manifest import tiles_state
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
-from daskfs.sources.state import contents_of, source_state, unchanged_rows
+from daskfs.sources.state import source_state, unchanged_rows
 from daskfs.sources.zarr_array import ZarrMember
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.stage import digest
@@ -30,7 +30,8 @@ from daskfs.store.context import open_tiles
 from daskfs.store.store import Store
 from daskfs.store.subset import columns_to_text, open_part_or_source, part_spec
 from daskfs.store.tiles import Shape, TileInfo, read_tile_info
-from daskfs.tiles.plan import TilePlan, plan_ingest
+from daskfs.tiles.ingest import KeptBands, TileParameters
+from daskfs.tiles.plan import TileBase, TilePlan, plan_ingest
 from daskfs.tiles.shapes import plan_shape, serves_in_place
 from daskfs.version import __version__
 
@@ -78,7 +79,7 @@ def is_tile_store(spec: SourceSpec) -> bool:
     return False
 
 
-def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: Mapping[str, Any] | None = None) -> TilePlan:
+def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: TileBase | None = None) -> TilePlan:
     """Plan the tiles of a source: use a tile store, read X in place, or convert it into `tiles_url`.
 
     `workers` and `base` are those of :func:`plan_source`.
@@ -111,7 +112,7 @@ def _part_of_tiles(data: DataBlock, url: str) -> SourceSpec:
 
 
 def plan_source(
-    spec: SourceSpec, task: str, tiles_url: str, workers: Workers, base: Mapping[str, Any] | None = None
+    spec: SourceSpec, task: Task | Literal["auto"], tiles_url: str, workers: Workers, base: TileBase | None = None
 ) -> TilePlan:
     """Plan the tiles of a source that is not a tile store, or that is a part of one.
 
@@ -137,54 +138,51 @@ def plan_source(
     if array is not None:
         rows, columns = min(array.chunks[0], info.n_samples), min(array.chunks[1], info.n_features)
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
-    raw = spec.to_json()
     state = source_state(spec, source)
-    fingerprint = digest(contents_of(state), raw, task, layout.FORMAT_VERSION, __version__)
-    parameters: dict[str, Any] = {
-        "source": raw,
-        "state": state,
-        "shape": dataclasses.asdict(shape),
-        "task": task,
-        "write_x": x_path is None,
-        "x_path": x_path,
-        "fingerprint": fingerprint,
-        "named": info.feature_names is not None,
-        "row_names": info.has_row_names,
-    }
-    if (sizes := getattr(source, "part_sizes", None)) is not None:
-        parameters["part_sizes"] = sizes
+    fingerprint = digest(state.contents(), dataclasses.asdict(spec), task, layout.FORMAT_VERSION, __version__)
+    parameters = TileParameters(
+        source=spec,
+        state=state,
+        fingerprint=fingerprint,
+        part_sizes=getattr(source, "part_sizes", None),
+        shape=shape,
+        task=task,
+        write_x=x_path is None,
+        x_path=x_path,
+        named=info.feature_names is not None,
+        row_names=info.has_row_names,
+    )
     flags: dict[str, Any] = {}
-    if base is not None and _is_of_source(base["parameters"], parameters):
-        known = unchanged_rows(spec, source, base["parameters"]["state"], base["parameters"]["shape"]["n_samples"])
-        kept = _kept_bands(base["parameters"], parameters, known)
+    if base is not None and _is_of_source(base.parameters, parameters):
+        before = base.parameters.shape
+        known = unchanged_rows(spec, source, base.parameters.state, before.n_samples)
+        kept = _kept_bands(base.parameters, parameters, known)
         flags = {"base": base, "n_kept": kept}
         if kept:
-            before = base["parameters"]["shape"]
-            shape = dataclasses.replace(shape, tile_rows=before["tile_rows"], tile_columns=before["tile_columns"])
-            kept_units = {"n_bands": kept, "fingerprints": base["fingerprints"]}
-            parameters |= {"shape": dataclasses.asdict(shape), "kept": kept_units}
+            shape = dataclasses.replace(shape, tile_rows=before.tile_rows, tile_columns=before.tile_columns)
+            parameters = dataclasses.replace(parameters, shape=shape, kept=KeptBands(kept, base.fingerprints))
     reading = getattr(source, "reading_bytes", 0)
-    stages = plan_ingest(shape, parameters, min(info.row_multiple, info.n_samples), reading, write_x=x_path is None)
+    stages = plan_ingest(parameters, min(info.row_multiple, info.n_samples), reading)
     flags |= {f"has_{name}": name in info.sample_columns for name in SAMPLE_COLUMNS}
     flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
     return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
 
 
-def _is_of_source(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def _is_of_source(before: TileParameters, now: TileParameters) -> bool:
     """Return whether parameters of tiles describe the same source in another state."""
-    is_same = all(digest(before[key]) == digest(now[key]) for key in ("source", "task"))
-    return is_same and before["fingerprint"] != now["fingerprint"]
+    is_same = (before.source, before.task) == (now.source, now.task)
+    return is_same and before.fingerprint != now.fingerprint
 
 
-def _kept_bands(before: Mapping[str, Any], now: Mapping[str, Any], n_rows: int) -> int:
+def _kept_bands(before: TileParameters, now: TileParameters, n_rows: int) -> int:
     """Return the number of bands of the earlier tiles that can be kept if the first `n_rows` rows are unchanged.
 
     It is 0 if X is stored otherwise now, or was a single band, whose height need not be one that bands have; and if X
     is used in place and values may be missing, as there are no hashes then by which its values are compared.
     """
-    old, new = Shape(**before["shape"]), Shape(**now["shape"])
-    is_same = (old.dtype, old.is_sparse, before["x_path"]) == (new.dtype, new.is_sparse, now["x_path"])
-    is_compared = now["write_x"] or now["source"]["missing"] == "refuse"
+    old, new = before.shape, now.shape
+    is_same = (old.dtype, old.is_sparse, before.x_path) == (new.dtype, new.is_sparse, now.x_path)
+    is_compared = now.write_x or not now.may_miss
     return n_rows // old.tile_rows if is_same and is_compared and old.n_bands > 1 else 0
 
 

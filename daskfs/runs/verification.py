@@ -50,8 +50,7 @@ from daskfs.store.seals import name_hash
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.store.write_errors import explain_write_errors
-from daskfs.tiles.ingest import spec_from
-from daskfs.tiles.plan import TilePlan
+from daskfs.tiles.plan import TilePlan, parameters_of
 
 BLOCK_BYTES = 4 << 20
 WAITING = 4
@@ -200,7 +199,7 @@ class _Check:
             return
         tiles = TilePlan.from_json(manifest["tiles"])
         if tiles.stages:
-            if problem := _source_problem(tiles.stages[0]):
+            if problem := _source_problem(tiles.stages):
                 self.problems.append(problem)
             self._stages(Store(as_path(tiles.url)), tiles.stages, is_finished=is_finished)
         else:
@@ -224,7 +223,7 @@ class _Check:
         is_finished = is_there(store.path(layout.TILES_JSON))
         plan = self._plan(store, is_finished=is_finished)
         if plan is not None and plan.stages:
-            if problem := _source_problem(plan.stages[0]):
+            if problem := _source_problem(plan.stages):
                 self.notes.append(f"{problem['path']}: {problem['problem']}")
             self._stages(store, plan.stages, is_finished=is_finished)
 
@@ -252,16 +251,14 @@ class _Check:
         return None
 
     def _given(self, plan: Plan) -> None:
-        for stage in (stage for stage in plan.stages if stage.is_of(REPRESENTATION_STAGE)):
-            spec = spec_from(stage.parameters["source"])
-            if (path := changed_file(spec, stage.parameters["state"])) is not None:
-                self._fail(as_path(path), "graph.use_rep is not what was read: it changed")
-        for stage in (stage for stage in plan.stages if stage.is_of(GIVEN_STAGE)):
-            path = stage.parameters["path"]
+        copied = plan.parameters_of(REPRESENTATION_STAGE)
+        if copied is not None and (path := changed_file(copied.source, copied.state)) is not None:
+            self._fail(as_path(path), "graph.use_rep is not what was read: it changed")
+        if (given := plan.parameters_of(GIVEN_STAGE)) is not None:
             try:
-                check_identity(open_graph(path), stage.parameters["identity"])
+                check_identity(open_graph(given.path), given.identity)
             except (InputError, StoreError) as error:
-                self._fail(as_path(path), f"graph.precomputed is not what was read: {error}")
+                self._fail(as_path(given.path), f"graph.precomputed is not what was read: {error}")
 
     def _events(self, path: StoragePath) -> None:
         if not path.is_file():
@@ -475,8 +472,9 @@ def _checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
     return size, value, int.from_bytes(tail, "little") if is_chunk else value
 
 
-def _source_problem(stage: Stage) -> dict[str, Any] | None:
-    changed = changed_file(spec_from(stage.parameters["source"]), stage.parameters["state"])
+def _source_problem(tiles: Sequence[Stage]) -> dict[str, Any] | None:
+    planned = parameters_of(tiles)
+    changed = changed_file(planned.source, planned.state)
     if changed is None:
         return None
     path = as_path(changed)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
@@ -30,33 +32,47 @@ TILES = "tiles"
 """Kind of a source in a tile store, which reports its own state; its chunks have checksums."""
 
 
-def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
-    """Return the JSON-able state of a source as it was opened, and of the separate files that `spec` names."""
+@dataclass(frozen=True)
+class SourceState:
+    """State of a source.
+
+    Attributes
+    ----------
+    source
+        Its identity.
+    beside
+        States of the separate files that its spec names.
+    places
+        Real path, device and inode of the files and directories by their names in the spec.
+    """
+
+    source: Mapping[str, JsonValue]
+    beside: Mapping[str, JsonValue]
+    places: Mapping[str, tuple[str, int, int]]
+
+    def contents(self) -> dict[str, Any]:
+        """Return all but the places, as JSON-able values."""
+        return {"source": self.source, "beside": self.beside}
+
+
+def source_state(spec: SourceSpec, source: Source) -> SourceState:
+    """Return the state of a source as it was opened."""
     return _state(spec, source.info.identity)
 
 
-def contents_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a :func:`source_state` without the places of its files."""
-    return {key: value for key, value in state.items() if key != "places"}
-
-
-def turned_link(planned: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return the name of a link that leads to another file of the same device in a later state; None without one.
-
-    Both are results of :func:`source_state`.
-    """
-    places = now.get("places", {})
-    for name, (path, device, inode) in planned.get("places", {}).items():
-        path_now, device_now, inode_now = places.get(name, (path, device, inode))
+def turned_link(planned: SourceState, now: SourceState) -> str | None:
+    """Return the name of a link that leads to another file of the same device in a later state; None without one."""
+    for name, place in planned.places.items():
+        (path, device, inode), (path_now, device_now, inode_now) = place, now.places.get(name, place)
         if path_now != path and device_now == device and inode_now != inode:
-            return str(name)
+            return name
     return None
 
 
 def changed_file(
-    spec: SourceSpec, planned: Mapping[str, Any], source: Source | None = None, rows: slice | None = None
+    spec: SourceSpec, planned: SourceState, source: Source | None = None, rows: slice | None = None
 ) -> str | None:
-    """Return the path of a file that differs from `planned`, the result of :func:`source_state`, or None.
+    """Return the path of a file that differs from its planned state, or None.
 
     A Zarr source is opened unless `source` is given. With `rows`, other parts of a directory are not looked at, since
     there may be thousands. An object store that does not answer raises :class:`OSError`.
@@ -67,25 +83,25 @@ def changed_file(
                 return changed
             now = _state(spec, table.info.identity)
         else:
-            now = _state(spec, _identity_now(spec, planned["source"], source))
+            now = _state(spec, _identity_now(spec, planned.source, source))
     except (OSError, InputError) as error:  # removed or changed
         if is_url(spec.source) and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise  # the object store did not answer: the state is unknown
         return spec.source
-    if now["source"] != planned["source"]:
+    if now.source != planned.source:
         table = _table_in_parts(source)
         return (table and table.parts and table.parts.changed_part()) or spec.source
-    changed = next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
+    changed = next((name for name, state in planned.beside.items() if now.beside.get(name) != state), None)
     return changed or turned_link(planned, now)
 
 
-def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any], n_rows: int) -> int:
+def unchanged_rows(spec: SourceSpec, source: Source, planned: SourceState, n_rows: int) -> int:
     """Return the number of rows, of the first `n_rows`, that are known to be those of a planned state.
 
     :class:`InputError` if its changes are more than rows at its end, or if that cannot be told.
     """
     identity = source.info.identity
-    if identity["kind"] not in (PARTS, ZARR) or identity["kind"] != planned["source"]["kind"]:
+    if identity["kind"] not in (PARTS, ZARR) or identity["kind"] != planned.source["kind"]:
         msg = (
             f"{spec.source} changed, and whether its first {n_rows:,} rows are the same can only be told of "
             "directories, patterns and Zarr: put new rows into files of their own in a directory, or start over with "
@@ -93,7 +109,7 @@ def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any],
         )
         raise InputError(msg)
     try:
-        found: int = unmarked(source).unchanged_rows(planned["source"], n_rows)  # type: ignore[union-attr]
+        found: int = unmarked(source).unchanged_rows(planned.source, n_rows)  # type: ignore[union-attr]
     except InputError as error:
         msg = f"{error} data.append only takes rows at the end: restore the others, or start over with --overwrite."
         raise InputError(msg) from error
@@ -101,9 +117,7 @@ def unchanged_rows(spec: SourceSpec, source: Source, planned: Mapping[str, Any],
 
 
 @contextmanager
-def as_planned(
-    spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: slice | None = None
-) -> Iterator[None]:
+def as_planned(spec: SourceSpec, source: Source, planned: SourceState, rows: slice | None = None) -> Iterator[None]:
     """Check the state of a source before and after the block; :class:`InputError` names a file that changed.
 
     It replaces any error that the change caused within the block. `rows` are those that the block reads; None for all.
@@ -117,7 +131,7 @@ def as_planned(
         _check(spec, source, planned, rows)
 
 
-def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: slice | None) -> None:
+def _check(spec: SourceSpec, source: Source, planned: SourceState, rows: slice | None) -> None:
     if (changed := changed_file(spec, planned, source, rows)) is not None:
         state = "changed" if as_path(changed).exists() or split_reference(changed) else "went away"
         msg = (
@@ -127,15 +141,16 @@ def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any], rows: s
         raise InputError(msg)
 
 
-def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
+def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> SourceState:
     names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
     files = {name: found[0] for name in names if name is not None and (found := split_reference(name)) is not None}
-    beside = {name: file_state(file) for name, file in files.items()}
-    places = {name: place for name in (spec.source, *beside) if (place := _place(name)) is not None}
-    return dict(json.loads(json.dumps({"source": dict(identity), "beside": beside, "places": places})))
+    places = {name: place for name in (spec.source, *files) if (place := _place(name)) is not None}
+    states = {name: file_state(file) for name, file in files.items()}
+    source, beside = json.loads(json.dumps([dict(identity), states]))  # as plans have them
+    return SourceState(source, beside, places)
 
 
-def _place(reference: str) -> list[Any] | None:
+def _place(reference: str) -> tuple[str, int, int] | None:
     """Return real path, device and inode of a file or directory, of a pattern those of its folder; None for a URL."""
     found = split_reference(reference)
     path = as_path(reference) if found is None else found[0]
@@ -143,7 +158,7 @@ def _place(reference: str) -> list[Any] | None:
         return None
     path = next(part for part in (path, *path.parents) if part.exists())
     status = path.stat()
-    return [str(path.resolve()), status.st_dev, status.st_ino]
+    return str(path.resolve()), status.st_dev, status.st_ino
 
 
 def _table_in_parts(source: Source | None) -> TableSource | None:

@@ -54,7 +54,7 @@ def write_unit_failure(
         "stage": f"{stage.name}, of kind {stage.kind_name}",
         "unit": f"{unit} of {stage.n_units}, planned at {stage.peak_bytes} bytes",
         "inputs": inputs,
-        "parameters": json.dumps(dict(stage.parameters), default=str)[:MAX_PARAMETERS],
+        "parameters": json.dumps(stage.parameters.to_json())[:MAX_PARAMETERS],
     }
     return _write(store, f"{stage.name}-{unit}-{store.ledger.epoch}-", {**facts, **more}, error)
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Generic, TypeVar, cast, get_type_hints
 
 from daskfs.errors import StoreError
 from daskfs.stages.cost import Cost
-from daskfs.store.context import Context, UnitFunction
+from daskfs.stages.parameters import StageParameters
+from daskfs.store.context import Context
 
 FOLDERS = ("criteria", "evaluation", "graph", "ranking", "tiles")
 """Subpackages that define stages."""
@@ -25,8 +27,15 @@ SUFFIX = "_STAGE"
 REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
 
 
+P = TypeVar("P", bound=StageParameters)
+UnitFunction = Callable[[Context, P, int], dict[str, Any] | None]
+"""``function(context, parameters, unit)`` writes whole chunks that the unit alone owns and returns facts for its
+record.
+"""
+
+
 @dataclass(frozen=True)
-class StageKind:
+class StageKind(Generic[P]):
     """Attributes common to all stages of one kind.
 
     Parameters
@@ -36,7 +45,7 @@ class StageKind:
     module
         ``__name__`` of the defining module.
     run
-        Unit function of (context, parameters of the stage, unit number); returns facts for the record.
+        Unit function; the annotation of its `parameters` is the type of the parameters of stages.
     cost
         Function of sizes that returns the peak memory of a unit as a :data:`~daskfs.stages.cost.Cost`.
     arrays
@@ -51,12 +60,17 @@ class StageKind:
 
     name: str
     module: str
-    run: UnitFunction
+    run: UnitFunction[P]
     cost: Callable[..., Cost]
-    arrays: Callable[[Context, Mapping[str, Any]], None] | None = None
+    arrays: Callable[[Context, P], None] | None = None
     reads_weights: bool = False
     finds_lists: bool = False
-    advice: Callable[[Mapping[str, Any]], str] | None = None
+    advice: Callable[[P], str] | None = None
+
+    @cached_property
+    def parameters(self) -> type[P]:
+        """Type of the parameters of stages."""
+        return cast("type[P]", get_type_hints(self.run)["parameters"])
 
     @property
     def reference(self) -> str:
@@ -64,7 +78,7 @@ class StageKind:
         return f"{self.module}:{self.name.upper().replace('-', '_')}{SUFFIX}"
 
 
-def kind_of(reference: str) -> StageKind:
+def kind_of(reference: str) -> StageKind[Any]:
     """Return the kind that a plan names.
 
     Raises
@@ -96,7 +110,7 @@ def stage_modules() -> list[str]:
     )
 
 
-def all_kinds() -> Iterator[StageKind]:
+def all_kinds() -> Iterator[StageKind[Any]]:
     """Import all modules that define stages and yield every stage kind."""
     for name in stage_modules():
         module = import_module(name)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from daskfs.errors import StoreError
 from daskfs.stages.cost import Cost, Held, held_from, total
-from daskfs.stages.kind import StageKind, current_reference, name_of
+from daskfs.stages.kind import P, StageKind, current_reference, kind_of, name_of
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.records import is_inside
 
@@ -31,7 +32,7 @@ class Stage:
     kind
         Reference of the :class:`StageKind`.
     parameters
-        JSON-able parameters of the unit function.
+        Parameters of the unit function, of the type that the kind names.
     needed_until
         Name of the stage after which the outputs of this stage may be deleted.
     clears
@@ -54,7 +55,7 @@ class Stage:
     name: str
     kind: str
     n_units: int
-    parameters: Mapping[str, Any]
+    parameters: StageParameters
     peak_bytes: int
     bytes_read: int = 0
     bytes_written: int = 0
@@ -68,9 +69,7 @@ class Stage:
     cost: Cost = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(
-        cls, kind: StageKind, name: str, n_units: int, parameters: Mapping[str, Any], cost: Cost, **own: Any
-    ) -> Stage:
+    def of(cls, kind: StageKind[P], name: str, n_units: int, parameters: P, cost: Cost, **own: Any) -> Stage:
         """Return a stage of a kind whose units have the given memory cost."""
         return cls(name, kind.reference, n_units, parameters, total(cost), **own, cost=cost)
 
@@ -79,9 +78,13 @@ class Stage:
         """Name of the kind."""
         return name_of(self.kind)
 
-    def is_of(self, *kinds: StageKind) -> bool:
+    def is_of(self, *kinds: StageKind[Any]) -> bool:
         """Return whether the stage is of one of `kinds`."""
         return self.kind in {kind.reference for kind in kinds}
+
+    def parameters_of(self, *kinds: StageKind[P]) -> P | None:
+        """Return the parameters of the stage if it is of one of `kinds`, else None."""
+        return cast("P", self.parameters) if self.is_of(*kinds) else None
 
     def with_more(self, *held: Held, **changed: Any) -> Stage:
         """Return a copy with items added to the cost and other fields replaced."""
@@ -107,13 +110,18 @@ class Plan:
         """Return a stage by name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def stage_of(self, kind: StageKind) -> Stage | None:
+    def stage_of(self, kind: StageKind[Any]) -> Stage | None:
         """Return the first stage of a kind, None if there is none."""
         return next((stage for stage in self.stages if stage.is_of(kind)), None)
 
+    def parameters_of(self, kind: StageKind[P]) -> P | None:
+        """Return the parameters of the first stage of a kind, None if there is none."""
+        stage = self.stage_of(kind)
+        return None if stage is None else stage.parameters_of(kind)
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON-able values; :meth:`from_json` is its inverse."""
-        return asdict(self)
+        return {**asdict(replace(self, stages=())), "stages": stages_to_json(self.stages)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], where: str) -> Plan:
@@ -130,8 +138,16 @@ class Plan:
         try:
             return cls(**{**raw, "stages": stages_from(raw["stages"])})
         except (KeyError, TypeError, StoreError) as error:
-            msg = f"{where}/{layout.PLAN_JSON} is damaged: {error}."
+            msg = f"{where}/{layout.PLAN_JSON} is damaged: {str(error).rstrip('.')}."
             raise StoreError(msg) from error
+
+
+def stages_to_json(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+    """Return stages as JSON-able values; :func:`stages_from` is the inverse."""
+    return [
+        {**asdict(replace(stage, parameters=StageParameters())), "parameters": stage.parameters.to_json()}
+        for stage in stages
+    ]
 
 
 def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
@@ -140,17 +156,27 @@ def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
     Raises
     ------
     StoreError
-        If a name is outside the store: others may be able to write to a plan, and `clears` is deleted.
+        For parameters that are not those of the kind, or if a name is outside the store: others may be able to write
+        to a plan, and `clears` is deleted.
     """
-    stages = tuple(
-        Stage(**{**one, "kind": current_reference(one["kind"]), "cost": tuple(map(held_from, one.get("cost", ())))})
-        for one in raw
-    )
+    stages = tuple(_stage_from(one) for one in raw)
     for name in (name for stage in stages for name in (stage.name, stage.clears or stage.name)):
         if not is_inside(name):
             msg = f"a stage names {name!r}, which is no name in the store"
             raise StoreError(msg)
     return stages
+
+
+def _stage_from(raw: Mapping[str, Any]) -> Stage:
+    reference = current_reference(raw["kind"])
+    kind = kind_of(reference)
+    try:
+        parameters = kind.parameters.from_json(raw["parameters"])
+    except StoreError as error:
+        msg = f"stage {raw['name']}, {error}"
+        raise StoreError(msg) from error
+    cost = tuple(map(held_from, raw.get("cost", ())))
+    return Stage(**{**raw, "kind": reference, "parameters": parameters, "cost": cost})
 
 
 def most_written(stages: Sequence[Stage]) -> int:
@@ -173,12 +199,12 @@ def with_fingerprints(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
     """Add to each stage a fingerprint of all that its results depend on: its parameters and all earlier stages."""
     result, current = [], start
     for stage in stages:
-        current = digest(current, stage.name, stage.kind_name, stage.n_units, dict(stage.parameters))
+        current = digest(current, stage.name, stage.kind_name, stage.n_units, stage.parameters.to_json())
         result.append(replace(stage, fingerprint=current))
     return tuple(result)
 
 
-def moved_beside(stages: Sequence[Stage], *kinds: StageKind) -> list[Stage]:
+def moved_beside(stages: Sequence[Stage], *kinds: StageKind[Any]) -> list[Stage]:
     """Move stages of some kinds behind all others; each begins with the stage that followed it."""
     waiting = [stage for stage in stages if not stage.is_of(*kinds)]
     beside = []

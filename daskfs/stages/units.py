@@ -18,7 +18,7 @@ from daskfs.redaction import redact_credentials
 from daskfs.sources.collection import Layout, given_blocks
 from daskfs.stages.cost import MiB
 from daskfs.stages.failures import HANDLED, write_unit_failure
-from daskfs.stages.kind import kind_of
+from daskfs.stages.kind import UnitFunction, kind_of
 from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
 from daskfs.stages.processors import computed_by
 from daskfs.stages.requirements import Versions, check_room, check_versions
@@ -26,7 +26,7 @@ from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import AccessRows, StoragePath, apply_access, as_path
 from daskfs.store import layout as files
 from daskfs.store.arrays import counted_bytes
-from daskfs.store.context import Context, UnitFunction
+from daskfs.store.context import Context
 from daskfs.store.store import Store, stored_chunks
 
 logger = logging.getLogger(__name__)
@@ -228,7 +228,9 @@ def failure_message(stage: Stage, unit: int, error: BaseException) -> str:
     )  # Dask logs it
 
 
-def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None) -> dict[str, Any]:
+def _attempt(
+    context: Context, stage: Stage, unit: int, function: UnitFunction[Any], inputs: str | None
+) -> dict[str, Any]:
     context.holdings.keep_only(stage.loop or stage.holds, unit // stage.n_units)
     with _outermost() as is_outermost, context.store.noting_outputs() as outputs, counted_bytes() as counted:
         if is_outermost:

@@ -264,12 +264,6 @@ def sample_column_of(tiles: Tiles, name: str, rows: slice = slice(None)) -> np.n
     return stored_sample_column(tiles.store, name, rows)
 
 
-UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]
-"""``function(context, parameters, unit)`` writes whole chunks that the unit alone owns and returns facts for its
-record.
-"""
-
-
 def open_tiles(url: str) -> Tiles:
     """Open a finished tile store; raise :class:`StoreError` if it is missing, unfinished or of another version."""
     store = Store(as_path(url))

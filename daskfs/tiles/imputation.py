@@ -7,7 +7,6 @@ policy "pairwise" they are those of the observed values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,17 +18,17 @@ from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape, TileInfo, Tiles
-from daskfs.tiles.ingest import take_facts
+from daskfs.tiles.ingest import TileParameters, take_facts
 from daskfs.tiles.shapes import band_cost, moments_cost, tile_cost
 
 WAITING_SUMS = 29
 """Most tables held while 2**28 bands are merged along a tree: one per level, and that of the next band."""
 
 
-def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def close_observed(context: Context, parameters: TileParameters, unit: int) -> dict[str, Any]:
     """Merge the bands' statistics of observed values, and write fill values and counts of missing values."""
     del unit
-    store, shape = context.store, Shape(**parameters["shape"])
+    store, shape = context.store, parameters.shape
     bands = store.open(layout.OBSERVED)
     parts = (Observed(*bands[index : index + 1][0]) for index in range(shape.n_bands))
     found = merge_tree(parts, merge_observed)
@@ -37,12 +36,11 @@ def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -
     return {"n_missing": int(found.missing.sum())}
 
 
-def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def take_facts_of_filled(context: Context, parameters: TileParameters, unit: int) -> None:
     """Compute moments, hashes and norms of one band, filled unless the policy is "pairwise"."""
-    shape = Shape(**parameters["shape"])
-    policy = parameters["source"]["missing"]
-    facts = {"missing": {"policy": policy, "total": context.store.open(layout.FILL)[1].sum()}}
-    info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"], parameters["x_path"], facts=facts)
+    shape = parameters.shape
+    facts = {"missing": {"policy": parameters.source.missing, "total": context.store.open(layout.FILL)[1].sum()}}
+    info = TileInfo(shape, parameters.fingerprint, parameters.source.source, parameters.x_path, facts=facts)
     take_facts(context.store, shape, unit, Tiles(context.store, info).as_counted().read_rows(shape.band(unit)))
 
 

@@ -7,15 +7,17 @@ writes the tiles unless the source is used in place.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.labels import Task
 from daskfs.kernels.missing import observe
 from daskfs.kernels.scaling import median_sum, row_norms, row_sums
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, first_equal
@@ -28,9 +30,10 @@ from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.labels import LabelEncoding
 from daskfs.sources.multifile import PartSizes
 from daskfs.sources.sample_columns import MOST_GROUPS
-from daskfs.sources.state import as_planned
+from daskfs.sources.state import SourceState, as_planned
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context, put_label_counts, put_label_parts, put_labels, put_sample_column
 from daskfs.store.row_names import STRETCH_BYTES, put_row_names
@@ -54,8 +57,76 @@ SAMPLE_COLUMN_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SourceParameters(StageParameters):
+    """Parameters of stages that read a source.
+
+    Attributes
+    ----------
+    source, state
+        The source, and its state when it was planned.
+    fingerprint
+        Digest of what decides the rows that are read.
+    part_sizes
+        Sizes of the files of a table in parts, None for other sources.
+    """
+
+    source: SourceSpec
+    state: SourceState
+    fingerprint: str
+    part_sizes: PartSizes | None = None
+
+    @property
+    def is_collection(self) -> bool:
+        """Whether the source is a dask collection, of which a unit has some blocks only."""
+        return self.source.source.startswith(COLLECTION)
+
+    @property
+    def origin(self) -> str:
+        """Name of the source in messages."""
+        return "X" if self.is_collection else self.source.source
+
+
+@dataclass(frozen=True)
+class KeptBands:
+    """Bands before appended rows: their number, and the fingerprints of the stages that may have ingested them."""
+
+    n_bands: int
+    fingerprints: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileParameters(SourceParameters):
+    """Parameters of the stages that fill a tile store.
+
+    Attributes
+    ----------
+    task
+        Task of the labels; "auto" if they decide.
+    write_x, x_path
+        Whether X is written, and the array that is used in place if not.
+    named, row_names
+        Whether the source names features, and rows.
+    kept
+        Bands of earlier tiles that are kept.
+    """
+
+    shape: Shape
+    task: Task | Literal["auto"]
+    write_x: bool
+    x_path: str | None
+    named: bool
+    row_names: bool
+    kept: KeptBands | None = None
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether values of X may be missing."""
+        return self.source.missing != "refuse"
+
+
 @contextmanager
-def planned_source(context: Context, parameters: Mapping[str, Any], rows: slice | None = None) -> Iterator[Source]:
+def planned_source(context: Context, parameters: SourceParameters, rows: slice | None = None) -> Iterator[Source]:
     """Open the source of a stage, cached per run, to read some rows; None for all.
 
     Raises
@@ -63,31 +134,21 @@ def planned_source(context: Context, parameters: Mapping[str, Any], rows: slice 
     InputError
         If that state is not the planned one, or changes before the end of the block.
     """
-    spec, fingerprint = spec_from(parameters["source"]), str(parameters["fingerprint"])
-    # of a collection a unit has some blocks only
-    cached = dict[str, Source]() if spec.source.startswith(COLLECTION) else context.sources
-    if (source := cached.get(fingerprint)) is None:
-        sizes = parameters.get("part_sizes")
-        known = None if sizes is None else PartSizes(tuple(sizes[0]), sizes[1])
-        source = open_part_or_source(spec, known)
-    with as_planned(spec, source, parameters["state"], rows):
-        yield cached.setdefault(fingerprint, source)
+    cached = dict[str, Source]() if parameters.is_collection else context.sources
+    if (source := cached.get(parameters.fingerprint)) is None:
+        source = open_part_or_source(parameters.source, parameters.part_sizes)
+    with as_planned(parameters.source, source, parameters.state, rows):
+        yield cached.setdefault(parameters.fingerprint, source)
 
 
-def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
-    """Rebuild a source spec from JSON."""
-    return SourceSpec(**{**raw, "exclude": tuple(raw["exclude"]), "dims": raw["dims"] and tuple(raw["dims"])})
-
-
-def create_tile_arrays(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_tile_arrays(context: Context, parameters: TileParameters) -> None:
     """Create the arrays that all bands write to; `parameters` are those of the stages that fill them."""
-    store = context.store
-    shape, write_x = Shape(**parameters["shape"]), bool(parameters["write_x"])
-    if write_x and not shape.is_sparse:
+    store, shape = context.store, parameters.shape
+    if parameters.write_x and not shape.is_sparse:
         tile = (shape.tile_rows, shape.tile_columns)
         store.create(layout.X, (shape.n_samples, shape.n_features), shape.dtype, tile)
     tables = [(layout.PARTIALS, len(layout.PARTIAL_ROWS), "f8"), (layout.HASHES, N_HASHES, "u8")]
-    if parameters["source"]["missing"] != "refuse":
+    if parameters.may_miss:
         tables.append((layout.OBSERVED, len(layout.OBSERVED_ROWS), "f8"))
     for name, height, dtype in tables:
         store.create(name, (shape.n_bands, height, shape.n_features), dtype, (1, height, shape.n_features))
@@ -95,20 +156,20 @@ def create_tile_arrays(context: Context, parameters: Mapping[str, Any]) -> None:
         store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
 
 
-def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def ingest_band(context: Context, parameters: TileParameters, unit: int) -> dict[str, Any]:
     """Check one band, write its tiles and sample, and compute moments, hashes, norms and sums.
 
     If values may be missing, compute only the statistics for the column means.
     """
-    shape = Shape(**parameters["shape"])
-    if (facts := _kept(context, shape, parameters, unit)) is not None:
+    shape = parameters.shape
+    if (facts := _kept(context, parameters, unit)) is not None:
         return facts
     band = shape.band(unit)
     with planned_source(context, parameters, band) as source:
         block = source.read_rows(band.start, band.stop)
-    origin, may_miss = _origin(parameters), parameters["source"]["missing"] != "refuse"
-    check_finite(block, band.start, source.info.feature_names, origin, may_miss=may_miss, remedy=REMEDY)
-    if parameters["write_x"]:
+    names, may_miss = source.info.feature_names, parameters.may_miss
+    check_finite(block, band.start, names, parameters.origin, may_miss=may_miss, remedy=REMEDY)
+    if parameters.write_x:
         _write_band(context.store, shape, unit, block)
     write_sample(context.store, shape, unit, block)
     if may_miss:
@@ -121,28 +182,21 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     return {"source_bytes": int(size)}
 
 
-def _origin(parameters: Mapping[str, Any]) -> str:
-    """Return the name of the source in messages."""
-    source = str(parameters["source"]["source"])
-    return "X" if source.startswith(COLLECTION) else source
-
-
-def _kept(context: Context, shape: Shape, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, Any] | None:
     """Keep the outputs of a band that was ingested before rows were appended, and return its facts.
 
     Only the sample is drawn again, since it depends on the number of rows. None if the band is to be ingested: its
     outputs are lost, or X is used in place and has other values than it had.
     """
-    kept = parameters.get("kept")
-    if kept is None or unit >= kept["n_bands"]:
+    kept, store, shape = parameters.kept, context.store, parameters.shape
+    if kept is None or unit >= kept.n_bands:
         return None
-    store = context.store
-    record = store.ledger.found(INGEST_STAGE.name, unit, kept["fingerprints"])
+    record = store.ledger.found(INGEST_STAGE.name, unit, kept.fingerprints)
     if record is None:
         return None
     band = shape.band(unit)
-    if parameters["write_x"]:
-        info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"])
+    if parameters.write_x:
+        info = TileInfo(shape, parameters.fingerprint, parameters.source.source)
         block = Tiles(store, info).read_rows(band)
     else:
         with planned_source(context, parameters, band) as source:
@@ -184,10 +238,10 @@ def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.c
     store.put_array(layout.SPARSE_INDPTR.format(index), columns.indptr.astype(np.int64))
 
 
-def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def store_labels(context: Context, parameters: TileParameters, unit: int) -> dict[str, Any]:
     """Read, check and store labels, per-sample columns, feature and row names."""
     del unit
-    store, shape = context.store, Shape(**parameters["shape"])
+    store, shape = context.store, parameters.shape
     with planned_source(context, parameters) as source:
         store.write_json(layout.SOURCE_WARNINGS, source.verify())
         if source.info.feature_names is not None:
@@ -197,7 +251,7 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         if labels is None:
             put_labels(store, None)
         else:
-            found = LabelEncoding(labels.parts, parameters["task"], parameters["source"]["unlabeled"])
+            found = LabelEncoding(labels.parts, parameters.task, parameters.source.unlabeled)
             put_label_parts(store, found.task, found.classes, found.parts(), shape.n_samples)
         for name in SAMPLE_COLUMNS:
             put_sample_column(store, source.sample_column(name))
@@ -216,36 +270,35 @@ def _check_names(names: tuple[str, ...]) -> None:
             raise InputError(msg) from error
 
 
-def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def close_tiles(context: Context, parameters: TileParameters, unit: int) -> dict[str, Any]:
     """Merge the bands' moments in order, and write ``tiles.json`` last."""
     del unit
-    store, shape = context.store, Shape(**parameters["shape"])
+    store, shape = context.store, parameters.shape
     labels = store.need_json(layout.LABELS_JSON)
     moments, nonzero = _merged(store, shape)
-    origin, names = _origin(parameters), store.read_json(layout.FEATURE_NAMES, list)
-    check_spread(*moments.extremes, origin, names)
+    check_spread(*moments.extremes, parameters.origin, store.read_json(layout.FEATURE_NAMES, list))
     table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero, moments.rest])
     store.put_array(layout.COLUMNS, table)
     first = _first_equal(store, shape, moments.is_constant)
     store.put_array(layout.FIRST_EQUAL, first)
     info = TileInfo(
         shape=shape,
-        fingerprint=parameters["fingerprint"],
-        source=origin,
-        x_path=parameters["x_path"],
+        fingerprint=parameters.fingerprint,
+        source=parameters.origin,
+        x_path=parameters.x_path,
         task=labels["task"],
         classes=tuple(labels["classes"]),
         facts={
             "n_constant": int(moments.is_constant.sum()),
             "n_duplicate": int(np.count_nonzero(first != np.arange(first.size))),
             "n_labeled": labels["n_labeled"],
-            "unlabeled": parameters["source"]["unlabeled"],
+            "unlabeled": parameters.source.unlabeled,
             "missing": _missing(store, parameters),
             "median_sum": median_sum(lambda: _row_sums(store, shape)),
-            "named": bool(parameters["named"]),
-            "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters["row_names"] else None,
+            "named": parameters.named,
+            "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters.row_names else None,
             **{name: _described(store, parameters, name) for name in SAMPLE_COLUMNS},
-            "identity": parameters["state"]["source"],
+            "identity": parameters.state.source,
         },
     )
     store.write_json(layout.TILES_JSON, dataclasses.asdict(info))
@@ -259,17 +312,17 @@ def _row_sums(store: Store, shape: Shape) -> Iterator[np.ndarray]:
     return (sums[rows] for rows in row_blocks(shape.n_samples, height))
 
 
-def _missing(store: Store, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+def _missing(store: Store, parameters: TileParameters) -> dict[str, Any] | None:
     """Return the summary of missing values; None if they are refused."""
-    if parameters["source"]["missing"] == "refuse":
+    if not parameters.may_miss:
         return None
     names, counts = store.read_json(layout.FEATURE_NAMES, list), store.open(layout.FILL)[1]
     columns = np.flatnonzero(counts)
     return {
-        "policy": parameters["source"]["missing"],
+        "policy": parameters.source.missing,
         "total": int(counts.sum()),
         "n_columns": int(columns.size),
-        "n_unobserved": int(np.count_nonzero(counts == parameters["shape"]["n_samples"])),
+        "n_unobserved": int(np.count_nonzero(counts == parameters.shape.n_samples)),
         "columns": [[names[c] if names else f"x{c}", int(counts[c])] for c in columns[:LISTED]],
     }
 
@@ -286,8 +339,8 @@ def _first_equal(store: Store, shape: Shape, is_constant: np.ndarray) -> np.ndar
     return np.where(is_constant, np.arange(shape.n_features), first_equal(total))
 
 
-def _described(store: Store, parameters: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    is_given = parameters["source"].get(name) is not None
+def _described(store: Store, parameters: TileParameters, name: str) -> dict[str, Any] | None:
+    is_given = getattr(parameters.source, name) is not None
     return dict(store.need_json(layout.SAMPLE_COLUMN_JSON.format(name))) if is_given else None
 
 
@@ -362,11 +415,11 @@ def columns_cost(shape: Shape) -> Cost:
     )
 
 
-def smaller_blocks(parameters: Mapping[str, Any]) -> str:
+def smaller_blocks(parameters: TileParameters) -> str:
     """Return advice on smaller blocks of a dask collection, as a sentence to add; empty for other sources."""
-    if not parameters["source"]["source"].startswith(COLLECTION):
+    if not parameters.is_collection:
         return ""
-    rows = parameters["shape"]["tile_rows"]
+    rows = parameters.shape.tile_rows
     return f" Or pass X in smaller blocks: X.rechunk({{0: {rows}, 1: -1}}), of a DataFrame X.repartition(...)."
 
 

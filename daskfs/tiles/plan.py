@@ -13,15 +13,27 @@ from daskfs.kernels.statistics.streaming_median import HELD_VALUES, MEDIAN_PASSE
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.state import turned_link
 from daskfs.stages.cost import WORD
-from daskfs.stages.stage import Stage, stages_from, with_fingerprints
+from daskfs.stages.parameters import StageParameters
+from daskfs.stages.stage import Stage, stages_from, stages_to_json, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
-from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE
+from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE, TileParameters
 from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes
 
 STORED_NAME_BYTES = 32
 """Bytes of a stored row name, assumed while name lengths are unknown."""
+
+
+@dataclass(frozen=True)
+class TileBase(StageParameters):
+    """What tiles with more rows are planned from: the last finished ones, and fingerprints of valid bands.
+
+    These are of the "ingest" stages that ingested their rows.
+    """
+
+    parameters: TileParameters
+    fingerprints: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class TilePlan:
     n_labeled: int | None = None
     note: str | None = None
     missing: str = "refuse"
-    base: Mapping[str, Any] | None = None
+    base: TileBase | None = None
     n_kept: int = 0
 
     @property
@@ -56,12 +68,16 @@ class TilePlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able values; :meth:`from_json` is the inverse."""
-        return dataclasses.asdict(self)
+        base = None if self.base is None else self.base.to_json()
+        plain = dataclasses.asdict(dataclasses.replace(self, stages=(), base=None))
+        return {**plain, "stages": stages_to_json(self.stages), "base": base}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
         """Rebuild the plan from JSON."""
-        return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": stages_from(raw["stages"])})
+        base = None if raw["base"] is None else TileBase.from_json(raw["base"])
+        shape, stages = Shape(**raw["shape"]), stages_from(raw["stages"])
+        return cls(**{**raw, "shape": shape, "stages": stages, "base": base})
 
 
 def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:
@@ -69,38 +85,38 @@ def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:
     if not begun or not now:
         return not begun and not now
     known, current = begun[0].parameters, now[0].parameters
-    is_same = known.get("fingerprint") == current["fingerprint"]  # others' stages have none
-    return is_same and not turned_link(known["state"], current["state"])
+    if not isinstance(known, TileParameters) or not isinstance(current, TileParameters):
+        return False
+    return known.fingerprint == current.fingerprint and not turned_link(known.state, current.state)
 
 
-def base_of(begun: TilePlan, *, is_finished: bool) -> dict[str, Any]:
-    """Return what tiles with more rows are planned from: the last finished ones, and fingerprints of valid bands.
+def parameters_of(tiles: Sequence[Stage]) -> TileParameters:
+    """Return the parameters of the stages that fill a tile store, the same for all."""
+    return next(one for stage in tiles if (one := stage.parameters_of(INGEST_STAGE)) is not None)
 
-    JSON-able: the parameters of their stages, and the fingerprints of "ingest" stages that ingested their rows.
-    """
+
+def base_of(begun: TilePlan, *, is_finished: bool) -> TileBase:
+    """Return what tiles with more rows are planned from."""
     ingest = next(stage for stage in begun.stages if stage.is_of(INGEST_STAGE))
     if begun.base is None or is_finished or not begun.n_kept:
-        return {"parameters": dict(ingest.parameters), "fingerprints": [ingest.fingerprint]}
-    return {**begun.base, "fingerprints": [*begun.base["fingerprints"], ingest.fingerprint]}
+        return TileBase(parameters_of(begun.stages), (ingest.fingerprint,))
+    return dataclasses.replace(begun.base, fingerprints=(*begun.base.fingerprints, ingest.fingerprint))
 
 
-def plan_ingest(
-    shape: Shape, parameters: Mapping[str, Any], source_rows: int, reading_bytes: int = 0, *, write_x: bool
-) -> tuple[Stage, ...]:
+def plan_ingest(parameters: TileParameters, source_rows: int, reading_bytes: int = 0) -> tuple[Stage, ...]:
     """Return the stages that fill a tile store.
 
     Parameters
     ----------
-    shape, parameters
-        Shape of X and its tiles, and parameters of the stages.
+    parameters
+        Parameters of the stages.
     source_rows
         Most rows that the source holds in addition to those it returns.
     reading_bytes
         Additional bytes that a read needs, however few rows it returns.
-    write_x
-        Whether X is written; else the source is used in place.
     """
-    filling = () if parameters["source"]["missing"] == "refuse" else _plan_filling(shape, parameters)
+    shape, write_x = parameters.shape, parameters.write_x
+    filling = _plan_filling(shape, parameters) if parameters.may_miss else ()
     ingest = Stage.of(
         INGEST_STAGE,
         "ingest",
@@ -123,21 +139,21 @@ def plan_ingest(
         bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal column of each
     )
     labels = _plan_labels(shape, parameters)
-    if parameters["source"].get("weights") is not None:  # which all sums of columns take into account
-        return with_fingerprints((labels, ingest, *filling, columns), str(parameters["fingerprint"]))
+    if parameters.source.weights is not None:  # which all sums of columns take into account
+        return with_fingerprints((labels, ingest, *filling, columns), parameters.fingerprint)
     beside = dataclasses.replace(labels, begins_with=ingest.name)
-    return with_fingerprints((ingest, *filling, beside, columns), str(parameters["fingerprint"]))
+    return with_fingerprints((ingest, *filling, beside, columns), parameters.fingerprint)
 
 
-def _plan_labels(shape: Shape, parameters: Mapping[str, Any]) -> Stage:
-    sample_columns = [name for name in SAMPLE_COLUMNS if parameters["source"].get(name) is not None]
-    names = bool(parameters["row_names"])
+def _plan_labels(shape: Shape, parameters: TileParameters) -> Stage:
+    sample_columns = [name for name in SAMPLE_COLUMNS if getattr(parameters.source, name) is not None]
+    names = parameters.row_names
     row = WORD * (1 + len(sample_columns)) + STORED_NAME_BYTES * names
     cost = LABELS_STAGE.cost(shape, sample_columns, row_names=names)
     return Stage.of(LABELS_STAGE, "labels", 1, parameters, cost, bytes_written=row * shape.n_samples)
 
 
-def _plan_filling(shape: Shape, parameters: Mapping[str, Any]) -> tuple[Stage, ...]:
+def _plan_filling(shape: Shape, parameters: TileParameters) -> tuple[Stage, ...]:
     """Return the stages for X with missing values: statistics are computed from tiles when the means are known."""
     fill = Stage.of(
         FILL_STAGE,

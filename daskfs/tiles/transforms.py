@@ -7,8 +7,8 @@ written. The bits of moments do not depend on the bands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ from daskfs.kernels.scaling import Scaling, chain_of, components_of, ends_with, 
 from daskfs.kernels.statistics.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -42,10 +43,17 @@ def has_moments(scaling: Scaling) -> bool:
     return components_of(scaling) is not None or ends_with(scaling, "zscore")
 
 
-def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class TransformParameters(StageParameters):
+    """Parameters of the stages here."""
+
+    scalings: tuple[Scaling, ...]
+
+
+def create_transforms(context: Context, parameters: TransformParameters) -> None:
     """Create the arrays that all bands write to."""
     shape = context.tiles.shape
-    for scaling in parameters["scalings"]:
+    for scaling in parameters.scalings:
         if not has_moments(scaling):
             name = layout.TRANSFORM_NORMS.format(scaling)
             context.store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
@@ -55,14 +63,14 @@ def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
             context.store.create(name, moments, np.float64, (1, *moments[1:]))
 
 
-def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def take_statistics(context: Context, parameters: TransformParameters, unit: int) -> None:
     """Compute norms and moments of one band."""
     store, tiles = context.store, context.tiles
     band = tiles.shape.band(unit)
     weights = context.weights(band)
     block = tiles.as_counted().read_rows(band)
     by_steps: dict[Scaling | None, list[Scaling]] = {}
-    for scaling in parameters["scalings"]:
+    for scaling in parameters.scalings:
         first = steps_of(scaling).first if components_of(scaling) is None else chain_of(scaling)
         by_steps.setdefault(first, []).append(scaling)
     for first, scalings in by_steps.items():
@@ -107,11 +115,11 @@ def _of_rows(
     return norms, None
 
 
-def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def merge_statistics(context: Context, parameters: TransformParameters, unit: int) -> None:
     """Merge the moments of all bands in order."""
     del unit
     store, shape = context.store, context.tiles.shape
-    for scaling in parameters["scalings"]:
+    for scaling in parameters.scalings:
         if has_moments(scaling):
             partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
             bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
@@ -164,7 +172,7 @@ def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
     """
     if not scalings:
         return []
-    parameters = {"scalings": list(scalings)}
+    parameters = TransformParameters(tuple(scalings))
     n_moments = sum(map(has_moments, scalings))
     norms = WORD * shape.n_samples * (len(scalings) - n_moments)
     moments = WORD * shape.n_bands * len(layout.TRANSFORM_ROWS) * shape.n_features * n_moments

@@ -12,7 +12,7 @@ import argparse
 import logging
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +28,7 @@ from daskfs.execution.submission import run_stage
 from daskfs.job.job import make_job
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import as_path
 from daskfs.store import layout
@@ -39,7 +40,7 @@ TRIVIAL = "trivial"
 GiB = 2**30
 
 
-def do_nothing(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def do_nothing(context: Context, parameters: StageParameters, unit: int) -> None:
     """Be a trivial unit."""
     del context, parameters, unit
 
@@ -78,7 +79,7 @@ def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
         client.run(know_trivial)
         store = Store(as_path(folder))
         store.ledger.begin()
-        stage = Stage(TRIVIAL, KIND.reference, n_units, {}, 0, 0, 0)
+        stage = Stage(TRIVIAL, KIND.reference, n_units, StageParameters(), 0, 0, 0)
         plan = Plan(store.url, (stage,), "trivial")
         store.write_json(layout.PLAN_JSON, plan.to_json())
         pool = pool_of(ClusterSettings(workers=2), client)

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import Design
+from daskfs.evaluation.design import Design, EvaluationParameters
 from daskfs.evaluation.rows import seen_by
+from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.runs.benchmark import make_study, run_study
 from daskfs.stages.stage import Plan
 from daskfs.store import layout
@@ -64,11 +65,13 @@ class Run:
         """Return what was told of each unit."""
         return read_events(self.folder)
 
-    def design(self) -> tuple[Context, dict[str, Any]]:
+    def design(self) -> tuple[Context, EvaluationParameters]:
         """Return the store of the run, and the parameters of its evaluation."""
         store = Store(self.folder)
         plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
-        return Context(store), dict(plan.stage("evaluate").parameters)
+        parameters = plan.parameters_of(EVALUATE_STAGE)
+        assert parameters is not None
+        return Context(store), parameters
 
 
 def timed(events: list[dict[str, Any]], threads: int) -> dict[str, float]:
@@ -114,7 +117,8 @@ def searched(run: Run) -> dict[str, float]:
     of_run = {stage for stage, _ in events if stage.startswith(SEARCHES)}
     ways = {stage.partition("-")[2] for stage in of_run}
     # the run's own lists serve selections of all rows
-    own = [rows for rows in sets.values() if len(rows) == 8 * whole] if parameters["lists_of_run"] else []
+    serves = parameters.anew is not None and parameters.anew.lists_of_run
+    own = [rows for rows in sets.values() if len(rows) == 8 * whole] if serves else []
     assert len(set(sets.values())) == len(sets), "lists of the same rows under two names"
     assert n_units == (len(sets) - len(own) if ways else 0), "lists for other sets of rows than there are"
     return {"sets_of_rows": len(sets), "searched_in_run": len(own) if ways else 0, "searched_in_evaluation": n_units}

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.slab import ScoreParameters
 from tests.execution.runs import command, write_job
 
 MiB = 2**20
@@ -105,7 +106,8 @@ def scoring_table(n_samples: int, n_features: int) -> dict[str, float]:
                 run_unit(context, stage, unit)
 
         def read() -> None:
-            width = int(stage.parameters["slab_columns"])
+            assert isinstance(stage.parameters, ScoreParameters)
+            width = stage.parameters.slab_columns
             for start in range(0, n_features, width):
                 context.tiles.read_panels(start, min(start + width, n_features))
 

@@ -46,6 +46,7 @@ from daskfs.report.summary import stage_facts
 from daskfs.runs.manifest import lock_directory
 from daskfs.runs.pipeline import Runner
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.processors import computed_by
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.stages.units import create_arrays
@@ -83,22 +84,31 @@ _factor = [1.0]
 """How much longer units take in this process."""
 
 
-def sleep(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class ScaledParameters(StageParameters):
+    """Mean seconds of a unit, and number of units."""
+
+    seconds: float
+    n_units: int
+
+
+def sleep(context: Context, parameters: ScaledParameters, unit: int) -> None:
     """Take as long as a unit does, and write what it would."""
     spread = 1 + SPREAD * (2 * (unit * 0.6180339887 % 1) - 1)
-    time.sleep(parameters["seconds"] * spread * _factor[0])
+    time.sleep(parameters.seconds * spread * _factor[0])
     start = unit * WIDTH
     context.store.open(ARRAY)[:, start : start + WIDTH] = np.full((1, WIDTH), float(unit))
 
 
-def create(context: Context, parameters: Mapping[str, Any]) -> None:
+def create(context: Context, parameters: ScaledParameters) -> None:
     """Create the array that the units share."""
-    context.store.create(ARRAY, (1, parameters["n_units"] * WIDTH), float, (1, WIDTH))
+    context.store.create(ARRAY, (1, parameters.n_units * WIDTH), float, (1, WIDTH))
 
 
-def close(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def close(context: Context, parameters: StageParameters, unit: int) -> dict[str, Any]:
     """Read a chunk, whose checksum is compared with the seal."""
-    return {"found": float(context.store.open(ARRAY)[:, : (unit + 1) * WIDTH].sum()), **parameters}
+    del parameters
+    return {"found": float(context.store.open(ARRAY)[:, : (unit + 1) * WIDTH].sum())}
 
 
 def know_kinds() -> None:
@@ -153,10 +163,10 @@ def drive(address: str, folder: str, n_units: int, seconds: float, pipe: Connect
     know_kinds()
     store, process = Store(as_path(folder)), psutil.Process()
     kinds = {SCALED: slab.SCALED_STAGE, CLOSING: slab.CLOSING_STAGE}  # type: ignore[attr-defined]
-    parameters = {"seconds": seconds, "n_units": n_units}
+    parameters = ScaledParameters(seconds, n_units)
     stages = [
         Stage(SCALED, kinds[SCALED].reference, n_units, parameters, 0),
-        Stage(CLOSING, kinds[CLOSING].reference, 1, {}, 0),
+        Stage(CLOSING, kinds[CLOSING].reference, 1, StageParameters(), 0),
     ]
     plan = Plan(store.url, with_fingerprints(stages, ""), SCALED)
     settings = ClusterSettings(address=address, tls=False)

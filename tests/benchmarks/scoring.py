@@ -29,7 +29,7 @@ from distributed import Client
 
 from daskfs.criteria.plan import plan_scores, scored_columns
 from daskfs.criteria.registry import Method, make_method
-from daskfs.criteria.slab import SCORE_STAGE, graph_needs, method_to_json, reads_labels, slab_range
+from daskfs.criteria.slab import SCORE_STAGE, ScoreParameters, graph_needs, reads_labels, slab_range
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool
@@ -132,9 +132,8 @@ def prepare(
         return SCORE_STAGE.cost(shape, columns, (), weightings, methods, **way)
 
     columns = scored_columns(shape, memory_limit, cost)
-    raw = [method_to_json(method) for method in methods]
     labels = label_bytes(weightings, shape.n_samples, labeled=reads_labels(methods, pairwise=False))
-    scores = plan_scores(shape, raw, weightings, columns, (PROCESS, *cost(columns)))
+    scores = plan_scores(shape, methods, weightings, columns, (PROCESS, *cost(columns)))
     stages.append(replace(scores, bytes_read=scores.bytes_read + scores.n_units * labels))
     return context, stages, methods
 
@@ -181,7 +180,8 @@ def compare(client: Client, context: Context, memory_limit: int, lists: Neighbor
     _, stages, methods = prepare(tiles, Path(context.store.url), EIGHT, lists, memory_limit)
     run_all(context, stages, Pool(client))
     score, n_units = stages[-1], stages[-1].n_units
-    columns = int(score.parameters["slab_columns"])
+    assert isinstance(score.parameters, ScoreParameters)
+    columns = score.parameters.slab_columns
     sides: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         "zarr": (read_slab, [(str(tiles), columns, unit, True) for unit in range(n_units)]),
         "read": (read_slab, [(str(tiles), columns, unit, False) for unit in range(n_units)]),

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import scipy.sparse as sp
 
 from daskfs import LaplacianScore, __version__
 from daskfs.graph import neighbors
-from daskfs.graph.spec import GraphSpec
 from daskfs.store.context import Context
 from tests.benchmarks import (
     client,
@@ -157,10 +155,10 @@ def test_evaluation_in_small_form(
     searches: list[tuple[str, bytes]] = []
     kind = neighbors.NEIGHBORS_STAGE
 
-    def counted(context: Context, parameters: Mapping[str, Any], unit: int) -> Any:
+    def counted(context: Context, parameters: neighbors.ListsParameters, unit: int) -> Any:
         X = context.tiles.read_rows(slice(0, context.tiles.shape.n_samples))
         rows = X.toarray() if sp.issparse(X) else X
-        searches.append((GraphSpec(**parameters["graph"]).name, rows.tobytes()))
+        searches.append((parameters.graph.name, rows.tobytes()))
         return kind.run(context, parameters, unit)
 
     monkeypatch.setattr(neighbors, "NEIGHBORS_STAGE", dataclasses.replace(kind, run=counted))

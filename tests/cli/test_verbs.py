@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from pathlib import Path
@@ -245,6 +246,7 @@ def test_status_of_a_finished_run(done: Path) -> None:
 
 
 def test_status_of_a_half_done_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @functools.wraps(trials.EVALUATE_STAGE.run)
     def stop(*_: object) -> None:
         msg = "stopped by a test"
         raise RunStoppedError(msg)

@@ -21,7 +21,7 @@ import daskfs
 from daskfs import KNNGraph, LaplacianScore, evaluate_selectors, knn_graph, make_job, run_job
 from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError, MemoryPlanError
-from daskfs.evaluation.design import Design, Selection
+from daskfs.evaluation.design import Design, EvaluationParameters, Selection
 from daskfs.job.job import Job
 from daskfs.runs import extent
 from daskfs.runs.status import plan_job
@@ -233,8 +233,8 @@ def orders_of(folder: Path) -> tuple[Store, dict[Selection, np.ndarray]]:
     """Return the store of a run, and the orders of the selections of its evaluation."""
     store = Store(folder / "run")
     plan = json.loads((folder / "run" / "plan.json").read_text())
-    (parameters,) = [stage["parameters"] for stage in plan["stages"] if stage["name"] == "select"]
-    design = Design(parameters)
+    (raw,) = [stage["parameters"] for stage in plan["stages"] if stage["name"] == "evaluate"]
+    design = Design(EvaluationParameters.from_json(raw))
     found = {}
     for number in range(design.n_selections):
         selection = design.selection(number)

@@ -20,6 +20,7 @@ from daskfs.evaluation.rows import seen_by
 from daskfs.kernels.labels import Labels
 from daskfs.store.context import Context
 from tests.evaluation.test_leakage import FEW, make_data, ranked
+from tests.planning import evaluation_parameters, new_rankings
 
 
 def classes(values: Any) -> Labels:
@@ -149,16 +150,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def parameters_of(**keys: Any) -> dict[str, Any]:
-    block = {"setting": "transductive", "labels": None, "n_draws": 5, "n_repeats": 1, "n_splits": 3, **keys}
-    class_subsets: list[Any] = [(c, s) for c in keys.get("n_classes", ()) for s in range(2)] or [(None, None)]
-    methods = [{"label": label} for label in ("a", "b", "c")]
-    return {"n_selected": [5, 10], "train_on": "all", **block, "worlds": class_subsets, "methods": methods}
+def design_of(lists_of_run: bool = False, **keys: Any) -> Design:
+    class_subsets = tuple((c, s) for c in keys.get("n_classes", ()) for s in range(2)) or ((None, None),)
+    anew = new_rankings(lists_of_run=lists_of_run)
+    return Design(evaluation_parameters(("a", "b", "c"), **keys, class_subsets=class_subsets, anew=anew))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_number_stands_for_something_else(shape: str) -> None:
-    design = Design(parameters_of(**SHAPES[shape]))
+    design = design_of(**SHAPES[shape])
     selections = [design.selection(number) for number in range(design.n_selections)]
     assert [s.number for s in selections] == list(range(design.n_selections))
     keys = {(s.setting, s.method, s.class_subset, s.labels, s.draw, s.repeat, s.fold) for s in selections}
@@ -172,33 +172,33 @@ def test_every_number_stands_for_something_else(shape: str) -> None:
 
 
 def test_how_many_there_are() -> None:
-    both = Design(parameters_of(**SHAPES["everything"]))
+    both = design_of(**SHAPES["everything"])
     draws = 4 * 3 * 2 * 3  # class subsets, draws, amounts, methods
     assert both.n_selections == draws + draws * 2 * 3
     assert both.n_tests == draws * 2 * 2 + draws * 2 * 3 * 2  # sizes x repeats, and sizes of each fold
-    free = Design(parameters_of(**SHAPES["no folds"]))
+    free = design_of(**SHAPES["no folds"])
     assert (free.n_selections, free.n_tests, free.trial(0).repeat) == (6, 12, None)
 
 
 def test_lists_are_found_once_for_each_set_of_rows() -> None:
-    design = Design({**parameters_of(**SHAPES["everything"]), "lists_of_run": True})
+    design = design_of(lists_of_run=True, **SHAPES["everything"])
     sets = design.sets_of_rows()
     assert len(sets) == len({one.rows for one in sets}) == 4 * (1 + 2 * 3)
     assert {s.rows for s in map(design.selection, range(design.n_selections))} == {one.rows for one in sets}
-    whole = Design({**parameters_of(**SHAPES["draws"]), "lists_of_run": True})
+    whole = design_of(lists_of_run=True, **SHAPES["draws"])
     assert whole.sets_of_rows() == []  # the run's own serve
-    assert len(Design(parameters_of(**SHAPES["draws"])).sets_of_rows()) == 1
+    assert len(design_of(**SHAPES["draws"]).sets_of_rows()) == 1
 
 
 # --------------------------------------------------------------------------------------------------------- rows in use
 def test_labeled_rows_are_thinned_within_classes_and_as_many_others_are_added() -> None:
     values = np.repeat([0, 1, 2, -1], [600, 300, 100, 3000])
     labels = classes(np.random.default_rng(0).permutation(values))
-    rows, n_labeled = rows_in_use(in_blocks(labels), {"max_samples": 200, "random_state": 0, "ranks_anew": True})
+    rows, n_labeled = rows_in_use(in_blocks(labels), 200, 0, with_unlabeled=True)
     assert (rows.size, n_labeled) == (400, 200)
     assert np.bincount(labels.values[rows] + 1).tolist() == [200, 120, 60, 20]
     assert (np.diff(rows) > 0).all()
-    known, n_known = rows_in_use(in_blocks(labels), {"max_samples": 200, "random_state": 0, "ranks_anew": False})
+    known, n_known = rows_in_use(in_blocks(labels), 200, 0, with_unlabeled=False)
     assert (known.size, n_known) == (200, 200)
     assert set(known) < set(rows)
 
@@ -275,5 +275,5 @@ def nothing_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_selection_names_its_draw_only_where_labels_are_drawn() -> None:
-    first = Design(parameters_of()).selection(0)
+    first = design_of().selection(0)
     assert first == Selection(0, "a", "transductive", first.class_subset)

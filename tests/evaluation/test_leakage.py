@@ -22,11 +22,12 @@ from sklearn.exceptions import ConvergenceWarning
 import daskfs
 from daskfs.criteria.registry import criteria
 from daskfs.errors import RunStoppedError
-from daskfs.evaluation.design import Design, Selection, draw_labels
+from daskfs.evaluation.design import Design, EvaluationParameters, Selection, draw_labels
+from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.execution.progress import Silent
 from daskfs.kernels.labels import Labels, Task
 from daskfs.runs.pipeline import run_job
-from daskfs.stages.stage import Stage
+from daskfs.stages.stage import Plan, Stage
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -148,7 +149,7 @@ class Ranked:
     """Selections of a run that went as far as these, and what it drew."""
 
     store: Store
-    parameters: dict[str, Any]
+    parameters: EvaluationParameters
 
     @property
     def design(self) -> Design:
@@ -175,9 +176,9 @@ def ranked(data: dict[str, Any], output: Path, methods: list[Any], **evaluate: A
     """Run a job until its selections are tested."""
     with pytest.raises(RunStoppedError):
         run_job(job_of(data, output, methods, **evaluate), Stop("evaluate"))
-    plan = json.loads((output / "plan.json").read_text())
-    (select,) = [stage for stage in plan["stages"] if stage["name"] == "select"]
-    return Ranked(Store(output), select["parameters"])
+    parameters = Plan.from_json(json.loads((output / "plan.json").read_text()), "").parameters_of(EVALUATE_STAGE)
+    assert parameters is not None
+    return Ranked(Store(output), parameters)
 
 
 def disturbed(data: Data, rows: np.ndarray) -> Data:

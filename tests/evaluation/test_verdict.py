@@ -16,27 +16,15 @@ from daskfs.evaluation.summaries import Cube
 from daskfs.evaluation.verdict import verdict_of
 from daskfs.report.terminal import best_lines, verdict_lines
 from tests.cases import each
+from tests.planning import evaluation_parameters
 
 FloatArray = NDArray[np.float64]
 N_FEATURES = 100
 
 
 def design(methods: list[str], sizes: list[int], **changed: Any) -> Design:
-    return Design(
-        {
-            "methods": [{"label": method} for method in methods],
-            "worlds": [[None, None]],
-            "labels": None,
-            "n_draws": 1,
-            "n_repeats": 1,
-            "n_splits": 5,
-            "n_selected": sizes,
-            "baselines": [],
-            "setting": "inductive",
-            "train_on": "all",
-            **changed,
-        }
-    )
+    plain: dict[str, Any] = {"n_selected": tuple(sizes), "n_splits": 5, "setting": "inductive"}
+    return Design(evaluation_parameters(methods, **{**plain, **changed}))
 
 
 def judged(values: FloatArray, metric: str = "accuracy", n_repeats: int = 1, **changed: Any) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from typing import Any
 from distributed import Client
 
 from daskfs.stages import units
-from daskfs.stages.kind import stage_modules
+from daskfs.stages.kind import UnitFunction, stage_modules
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.context import Context, UnitFunction
+from daskfs.store.context import Context
 from daskfs.store.records import epoch_of
 from daskfs.store.store import Store
 
@@ -85,7 +85,7 @@ def _halt(point: str) -> None:
 
 
 def _attempt_halting(
-    context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None
+    context: Context, stage: Stage, unit: int, function: UnitFunction[Any], inputs: str | None
 ) -> dict[str, Any]:
     if context.store.root is None or getattr(_unit, "point", None):  # one within another ranks in memory
         return _attempt(context, stage, unit, function, inputs)

@@ -11,8 +11,6 @@ import dataclasses
 import os
 import resource
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +23,7 @@ LIMIT = 2**30
 _PATIENCE = 120.0
 
 
-def outgrow(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def outgrow(context: Context, parameters: slab.ScoreParameters, unit: int) -> None:
     """Take more memory than a worker has."""
     del context, parameters
     if unit == 0:

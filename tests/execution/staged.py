@@ -6,8 +6,9 @@ A unit is a function of its number, so that a test can count, halt and fail its 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from daskfs.criteria import slab
 from daskfs.execution.pool import Pool
 from daskfs.execution.submission import Report, run_stages
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -28,10 +30,17 @@ Call = Callable[[int], dict[str, Any] | None]
 _called: dict[str, Call] = {}
 
 
-def call(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+@dataclasses.dataclass(frozen=True)
+class Called(StageParameters):
+    """The key of what units call."""
+
+    call: str
+
+
+def call(context: Context, parameters: Called, unit: int) -> dict[str, Any] | None:
     """Run a unit that a test has made up, and return its facts."""
     del context
-    return _called[parameters["call"]](unit)
+    return _called[parameters.call](unit)
 
 
 MADE_UP = StageKind("made-up", "daskfs.criteria.slab", call, tuple)
@@ -71,7 +80,7 @@ def made_up(folder: Path, name: str, n_units: int, call: Call, **stage: Any) -> 
     """Return a stage whose units a test makes up."""
     key = f"{folder}/{name}"
     _called[key] = call
-    return Stage(name, MADE_UP.reference, n_units, {"call": key}, 0, **stage)
+    return Stage(name, MADE_UP.reference, n_units, Called(key), 0, **stage)
 
 
 def run_all(folder: Path, stages: Sequence[Stage], pool: Pool, report: Report) -> Context:

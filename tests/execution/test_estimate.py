@@ -17,6 +17,7 @@ from daskfs.runs import estimate
 from daskfs.runs.estimate import Measured, _in_form_of, _in_turn, _scaled, _timed, _work
 from daskfs.runs.status import planned_run
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs, refused
 
@@ -36,8 +37,8 @@ def job_file(folder: Path, n_samples: int = 4000, **blocks: Any) -> Path:
     return write_job(folder, source, **own)
 
 
-def staged(kind: StageKind = SCORE_STAGE, n_units: int = 1, **own: Any) -> Stage:
-    return Stage.of(kind, own.pop("name", kind.name), n_units, own.pop("parameters", {}), (), **own)
+def staged(kind: StageKind[Any] = SCORE_STAGE, n_units: int = 1, **own: Any) -> Stage:
+    return Stage.of(kind, own.pop("name", kind.name), n_units, StageParameters(), (), **own)
 
 
 @pytest.mark.parametrize(("each", "work"), [(0.5, 3.0), (0.0, 2.0), (4.0, 0.0)])

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +26,7 @@ from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
 from daskfs.stages import failures
 from daskfs.stages.kind import all_kinds, kind_of, name_of
+from daskfs.stages.parameters import StageParameters
 from daskfs.store.context import Context
 from tests.cli.command import basic_job, write_job
 from tests.cli.command import daskfs as command
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
 SECRET = "\x1b[1ms3://me:hunter2@bucket/key"
 
 
-def fail_on_purpose(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def fail_on_purpose(context: Context, parameters: StageParameters, unit: int) -> dict[str, Any]:
     """Fail as a program does that has a mistake."""
     del context, unit
-    raise KeyError(SECRET, *parameters)
+    raise KeyError(SECRET, *parameters.to_json())
 
 
 @contextlib.contextmanager
@@ -54,7 +55,8 @@ def failing(*references: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for reference in references:
             module, _, name = reference.partition(":")
-            kind = dataclasses.replace(kind_of(reference), run=fail_on_purpose)
+            found = kind_of(reference)
+            kind = dataclasses.replace(found, run=functools.wraps(found.run)(fail_on_purpose))
             patch.setattr(importlib.import_module(module), name, kind)
         yield
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from daskfs.plan.chain import with_weights
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, Workers, held_from, total
 from daskfs.stages.kind import StageKind, all_kinds, kind_of
 from daskfs.stages.limits import check_memory
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.stages.units import create_arrays
 from daskfs.store.context import Context
@@ -27,15 +27,22 @@ from daskfs.store.store import Store
 from tests.cli.command import basic_job, daskfs, refused, write_job
 
 
-def write_row(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class RowParameters(StageParameters):
+    """The table."""
+
+    table: str
+
+
+def write_row(context: Context, parameters: RowParameters, unit: int) -> dict[str, Any]:
     """Write one row of a table."""
-    context.store.open(parameters["table"])[unit] = unit + 1
+    context.store.open(parameters.table)[unit] = unit + 1
     return {"row": unit}
 
 
-def create_table(context: Context, parameters: Mapping[str, Any]) -> None:
+def create_table(context: Context, parameters: RowParameters) -> None:
     """Create the table."""
-    context.store.create(parameters["table"], (3, 2), np.float64, (1, 2))
+    context.store.create(parameters.table, (3, 2), np.float64, (1, 2))
 
 
 def table_cost(n_columns: int) -> Cost:
@@ -51,7 +58,7 @@ NEW = StageKind(
     arrays=create_table,
     reads_weights=True,
     finds_lists=True,
-    advice=lambda parameters: f" Smaller {parameters['table']} need less.",
+    advice=lambda parameters: f" Smaller {parameters.table} need less.",
 )
 
 
@@ -59,7 +66,7 @@ NEW = StageKind(
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Stage of a kind that nothing but its module names."""
     monkeypatch.setattr(slab, "NEW_STAGE", NEW, raising=False)
-    return Stage.of(NEW, "rows", 3, {"table": "table"}, NEW.cost(2))
+    return Stage.of(NEW, "rows", 3, RowParameters("table"), NEW.cost(2))
 
 
 def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> None:

@@ -21,6 +21,7 @@ from daskfs.errors import MemoryPlanError
 from daskfs.runs.status import plan_job
 from daskfs.stages.cost import PROCESS_BYTES, MiB, Workers
 from daskfs.stages.limits import check_memory
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs
 from tests.execution.outgrowing import WAY_KEY
@@ -87,7 +88,7 @@ def test_stages_that_grow_with_their_limit() -> None:
     def planned_at(limit: int) -> Sequence[Stage]:
         sizes = PROCESS_BYTES + limit // 8, 500 * MiB
         return [
-            Stage(name, SCORE_STAGE.reference, 1, {}, size)
+            Stage(name, SCORE_STAGE.reference, 1, StageParameters(), size)
             for name, size in zip(("grows", "stays"), sizes, strict=True)
         ]
 

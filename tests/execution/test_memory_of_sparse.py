@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import tracemalloc
 from collections.abc import Iterator
@@ -29,9 +30,10 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """By kind of stage, the bytes that any of its units took at once, as Python and NumPy allocate them."""
     found: dict[str, int] = {}
 
-    def traced(reference: str) -> StageKind:
+    def traced(reference: str) -> StageKind[Any]:
         kind = kind_of(reference)
 
+        @functools.wraps(kind.run)
         def measured(context: Context, parameters: Any, unit: int) -> dict[str, Any] | None:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from daskfs.criteria.plan import slab_columns
 from daskfs.criteria.registry import make_method
+from daskfs.criteria.rescaled_regression.passes import LoopParameters
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
 from daskfs.criteria.slab import SCORE_STAGE
+from daskfs.criteria.svmrfe.elimination import EliminationParameters
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.execution.submission import pending_units, reached_round
+from daskfs.graph.edges import EdgesParameters
 from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.plan import plan_edges, plan_graph, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
@@ -25,10 +28,12 @@ from daskfs.job.job import make_job
 from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.ranking.plan import plan_redundancy
+from daskfs.ranking.redundancy import FeatureChoice, Measure, RedundancyFilter
 from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, Workers
 from daskfs.stages.limits import check_memory
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.stages.units import shared_arrays
 from daskfs.store.context import Context
@@ -36,6 +41,7 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import TileInfo, Tiles
 from daskfs.tiles.plan import TilePlan, plan_ingest
 from daskfs.tiles.shapes import MIN_SLAB_COLUMNS, MIN_TILE_BYTES, plan_shape, serves_in_place, slab_budget
+from tests.planning import tile_parameters
 
 GiB = 2**30
 SIZES = st.integers(2, 10**8), st.integers(1, 10**5), st.integers(GiB, 64 * GiB)
@@ -79,8 +85,9 @@ def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: 
 @given(st.integers(2, 10**9), st.integers(1, 64), st.integers(0, 64))
 def test_units_that_mark_edges_cover_the_rows_and_stay_small(n_samples: int, k: int, longer: int) -> None:
     *entries, edges, summary = plan_edges(n_samples, "g", k, (), k + longer)
-    for stage, blocks in zip([edges, *entries], ["blocks_per_unit", "blocks_sent"], strict=False):
-        rows = stage.parameters[blocks] * block_rows(n_samples)
+    for stage, size in zip([edges, *entries], ["rows_each", "rows_sent"], strict=False):
+        assert isinstance(stage.parameters, EdgesParameters)
+        rows = getattr(stage.parameters.stretches, size)
         assert (stage.n_units - 1) * rows < n_samples <= stage.n_units * rows
     assert max(stage.peak_bytes for stage in (edges, *entries)) <= 1024 * 2**20
     streamed = 2**16 * (60 * k + 36 * (k + longer))
@@ -104,8 +111,7 @@ def test_chunks_of_shared_arrays_are_small_enough_for_their_codec(
     shape = plan_shape(n, m, "float64", None, limit)
     method = {"name": "LaplacianScore", "n_neighbors": min(k, n - 1)}
     job = make_job({"data": {"source": "x"}, "methods": [method], "output": {"path": "x"}, "graph": {"engine": engine}})
-    ingested = {"source": {"missing": "mean"}, "shape": asdict(shape), "write_x": True, "fingerprint": ""}
-    stages = plan_ingest(shape, {**ingested, "row_names": False}, 1, 0, write_x=True)
+    stages = plan_ingest(tile_parameters(shape), 1)
     planned = plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit))
     tiles = Tiles(Store(None), TileInfo(shape, "", "x"))
     arrays = shared_arrays(Context(Store(None), tiles), (*stages, *planned.stages))
@@ -222,7 +228,7 @@ def test_fingerprints_follow_from_everything_before() -> None:
 
 
 def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
-    stage = Stage("score", SCORE_STAGE.reference, 1, {}, 900 * 2**20)
+    stage = Stage("score", SCORE_STAGE.reference, 1, StageParameters(), 900 * 2**20)
     check_memory([stage], Workers(GiB))
     with pytest.raises(
         MemoryPlanError, match=r"stage score needs 900 MiB .*memory_limit is 512 MiB.* to 1000 MiB or more"
@@ -232,24 +238,25 @@ def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
 
 
 def test_threads_share_a_worker() -> None:
-    stage = Stage("score", SCORE_STAGE.reference, 1, {}, 600 * 2**20)
+    stage = Stage("score", SCORE_STAGE.reference, 1, StageParameters(), 600 * 2**20)
     check_memory([stage], Workers(GiB, 2))
     with pytest.raises(MemoryPlanError, match=r"1000 MiB in a worker process for 3 units at once.* fewer threads"):
         check_memory([stage], Workers(GiB, 3))
     assert Workers(GiB, 1).unit_limit == GiB
     check_memory(
-        [Stage("score", SCORE_STAGE.reference, 1, {}, int(0.9 * (Workers(GiB, 2).unit_limit or 0)))], Workers(GiB, 2)
+        [Stage("score", SCORE_STAGE.reference, 1, StageParameters(), int(0.9 * (Workers(GiB, 2).unit_limit or 0)))],
+        Workers(GiB, 2),
     )
 
 
 @pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
 @pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**4, 10**5)])
-def test_redundancy_filter_of_large_data(n: int, m: int, measure: str) -> None:
+def test_redundancy_filter_of_large_data(n: int, m: int, measure: Measure) -> None:
     """One read of X serves all methods, in what a worker of 16 GiB has."""
     limit = 16 * GiB
     shape = plan_shape(n, m, "float32", None, limit)
-    wanted = {"measure": measure, "n_candidates": 500, "keep": [3], "scaling": None}
-    methods = [{"label": f"method {i}"} for i in range(8)]
+    wanted = RedundancyFilter(measure, 0.9, False, 500, None, FeatureChoice((3,)), None)
+    methods = [make_method("VarianceScore", {}, f"method {i}") for i in range(8)]
     stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, limit, scaled=False), ())
     check_memory(stages, Workers(limit))
     assert [stage.name for stage in stages][-1] == "filter"
@@ -268,10 +275,11 @@ def test_cells_larger_than_a_worker_are_noted(transform: str | None, n_notes: in
 
 def test_candidates_that_are_too_many() -> None:
     shape = plan_shape(10**4, 10**5, "float32", None, None)
-    wanted = {"measure": "correlation", "n_candidates": 30_000, "keep": [], "scaling": None}
+    wanted = RedundancyFilter("correlation", 0.9, False, 30_000, None, FeatureChoice(), None)
+    methods = [make_method("VarianceScore", {}, "a")]
     with pytest.raises(MemoryPlanError, match=r"30000 features .* set select\.redundancy\.n_candidates to 20000"):
-        plan_redundancy(shape, [{"label": "a"}], wanted, 100, ())
-    alone = plan_redundancy(shape, [{"label": "a"}], {**wanted, "measure": None}, 100, ())
+        plan_redundancy(shape, methods, wanted, 100, ())
+    alone = plan_redundancy(shape, methods, dataclasses.replace(wanted, measure=None), 100, ())
     assert [stage.name for stage in alone] == ["filter-candidates", "filter"], "nothing is compared"
 
 
@@ -294,7 +302,8 @@ class TestLoops:
             if stage.kind_name == "rescaled-rows":
                 assert stage.n_units <= 1024
                 assert n * m * 4 <= stage.bytes_read < 3 * n * m * 4
-                assert stage.parameters["held_bytes"] > 0
+                assert isinstance(stage.parameters, LoopParameters)
+                assert stage.parameters.held_bytes > 0
 
     def test_what_does_not_fit_names_the_solver_that_does(self) -> None:
         stages = self.staged(10**6, 20_000, 8 * GiB, "RLSR")
@@ -386,7 +395,9 @@ class TestEliminations:
         self, n: int, n_labeled: int | None, limit: int | None, parameters: dict[str, object], route: str
     ) -> None:
         stages = self.staged(n, 52, limit, n_labeled, **parameters)
-        assert stages["svm-tables"].parameters["route"] == route
+        tables = stages["svm-tables"].parameters
+        assert isinstance(tables, EliminationParameters)
+        assert tables.route == route
         assert ("svm-judge" in stages) == (route == "exact")
         if parameters.get("large_n", "auto") == "auto" and not {"retrain", "criterion"} & set(parameters):
             check_memory(list(stages.values()), Workers(limit))
@@ -402,7 +413,9 @@ class TestEliminations:
         assert shape.x_bytes <= passes.bytes_read < 1.2 * shape.x_bytes
         assert passes.bytes_written <= 128 * 8 * (3 * 200**2 + 200 * 4 + 4)
         assert passes.max_rounds < 60  # type: ignore[operator]
-        assert stages["svm-tables"].parameters["sizes"] == [{"n_landmarks": 200}]
+        tables = stages["svm-tables"].parameters
+        assert isinstance(tables, EliminationParameters)
+        assert (tables.counted, tables.sizes) == ("n_landmarks", (200,))
 
     def test_labels_that_nobody_has_counted_refuse_nothing(self) -> None:
         """Of 40,000 rows few may be labeled; once they are counted the plan says what they take."""

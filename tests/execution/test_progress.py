@@ -13,10 +13,11 @@ import pytest
 
 from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.execution.progress import PlainProgress
+from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from tests.execution.runs import command, write_job
 
-STAGE = Stage("score", SCORE_STAGE.reference, 5, {}, 0)
+STAGE = Stage("score", SCORE_STAGE.reference, 5, StageParameters(), 0)
 
 
 def shown_on_a_terminal(job: Path) -> tuple[str, bytes]:
@@ -86,7 +87,9 @@ def test_verbose_tells_every_unit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unit 3 of stage score done in 1.25 s, peak 256 MiB" in capsys.readouterr().err
 
 
-LOOP = [Stage(f"{name}-x", name, 2, {}, 0, loop="rescaled-x", max_rounds=None) for name in ("rows", "solve")]
+LOOP = [
+    Stage(f"{name}-x", name, 2, StageParameters(), 0, loop="rescaled-x", max_rounds=None) for name in ("rows", "solve")
+]
 
 
 def test_plain_lines_of_a_loop_name_the_round(capsys: pytest.CaptureFixture[str]) -> None:

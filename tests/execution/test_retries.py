@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,11 +172,11 @@ def killed() -> KilledWorker:
     return KilledWorker("score", worker, 3)  # type: ignore[arg-type]
 
 
-def score_troubled(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+def score_troubled(context: Context, parameters: slab.ScoreParameters, unit: int) -> None:
     """Score a slab when all that is to go wrong has."""
     if _raised:
         raise _raised.pop()
-    return score_slab(context, parameters, unit)
+    score_slab(context, parameters, unit)
 
 
 def run_or_be_killed(context: Context, stage: Stage, unit: int, inputs: str | None = None) -> dict[str, Any]:

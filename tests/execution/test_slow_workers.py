@@ -9,13 +9,13 @@ import math
 import signal
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daskfs.evaluation import trials
+from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.trials import evaluate_selection
 from daskfs.execution import in_flight, pool, stragglers
 from daskfs.execution.pool import Pool
@@ -88,7 +88,7 @@ def test_a_slow_unit_runs_elsewhere_and_the_first_result_counts(
 _gate = threading.Event()
 
 
-def evaluate_or_halt(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+def evaluate_or_halt(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any] | None:
     if unit == 3:
         halted(_gate)
     return evaluate_selection(context, parameters, unit)

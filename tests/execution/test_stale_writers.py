@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import fcntl
+import functools
 import json
 import shutil
 from collections import Counter
@@ -173,6 +174,7 @@ def test_what_was_made_of_other_inputs_is_made_again(tmp_path: Path) -> None:
 
     kind = neighbors.NEIGHBORS_STAGE
 
+    @functools.wraps(kind.run)
     def otherwise(context: Any, parameters: Any, unit: int) -> Any:
         facts = kind.run(context, parameters, unit)
         array = context.store.open(layout.KNN_DISTANCES.format("euclidean"))

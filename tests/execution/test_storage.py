@@ -23,6 +23,7 @@ from daskfs import load_job, run_job
 from daskfs.errors import DamagedError, InputError, JobError, StoreError, WriteError
 from daskfs.execution.progress import Silent
 from daskfs.graph import partitioned_search
+from daskfs.graph.neighbors import SearchParameters
 from daskfs.stages.stage import Stage
 from daskfs.store.context import Context
 from daskfs.store.layout import EVENTS
@@ -378,7 +379,7 @@ def test_a_search_asks_for_room_before_it_spills(tmp_path: Path, monkeypatch: py
     asked: list[int] = []
     spilled_bytes = partitioned_search.spilled_bytes
 
-    def noting(context: Context, parameters: dict[str, Any]) -> int:
+    def noting(context: Context, parameters: SearchParameters) -> int:
         asked.append(spilled_bytes(context, parameters))
         disk.size = asked[0]
         return asked[-1]

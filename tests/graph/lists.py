@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskfs.graph.edges import (
+    EdgesParameters,
+    EdgesSummaryParameters,
+    OneGraph,
     Stretches,
+    WeightsParameters,
     create_degrees,
     create_edges,
     describe_graph,
@@ -38,31 +41,31 @@ def listed_context(indices: IntArray, distances: FloatArray, name: str = NAME) -
     return context
 
 
-def cut(context: Context, name: str, k: int, blocks: int = 2**30) -> tuple[dict[str, Any], Stretches]:
+def cut(context: Context, name: str, k: int, blocks: int = 2**30) -> EdgesParameters:
     """Parameters of stages over stretches of some blocks, of which "entries" takes the smallest divisor above 1."""
     sent = next((i for i in range(2, 10) if blocks % i == 0 and blocks > i), 1)
-    parameters = {"name": name, "n_neighbors": k, "blocks_per_unit": blocks, "blocks_sent": sent}
-    return parameters, Stretches.of(parameters, context.tiles.shape.n_samples)
+    return EdgesParameters(name, k, Stretches(context.tiles.shape.n_samples, blocks, sent))
 
 
 def connected(context: Context, k: int, name: str = NAME, blocks_per_unit: int = 2**30) -> dict[str, Any]:
     """Store the edges, by one unit unless told, and return the graph's summary."""
-    parameters, stretches = cut(context, name, k, blocks_per_unit)
+    parameters = cut(context, name, k, blocks_per_unit)
+    stretches = parameters.stretches
     for unit in range(stretches.n_sending):
         send_entries(context, parameters, unit)
     create_edges(context, parameters)
     facts = [store_edges(context, parameters, unit) for unit in range(len(stretches))]
-    summary = describe_graph(context, parameters, 0)
+    summary = describe_graph(context, EdgesSummaryParameters(name, k, holds_edges=False), 0)
     assert sum(fact["n_edges"] for fact in facts) == summary["n_edges"]
     return summary
 
 
 def weighted(context: Context, weighting: Weighting, blocks_per_unit: int = 2**30) -> tuple[dict[str, Any], FloatArray]:
     """Summary of the weights, and the degrees; over the stretches of :func:`connected`."""
-    parameters, stretches = cut(context, weighting.graph, weighting.n_neighbors, blocks_per_unit)
+    stretches = cut(context, weighting.graph, weighting.n_neighbors, blocks_per_unit).stretches
+    parameters = WeightsParameters(weighting, stretches)
     if weighting.t == "median":
-        find_median(context, parameters, 0)
-    parameters["weighting"] = asdict(weighting)
+        find_median(context, OneGraph(weighting.graph, weighting.n_neighbors), 0)
     create_degrees(context, parameters)
     for unit in range(len(stretches)):
         weight_edges(context, parameters, unit)

@@ -163,7 +163,8 @@ class TestEdges:
         context = Context(Store(tmp_path), memory_context(np.zeros((100, 1)), None).tiles)
         context.store.put_array(layout.KNN_INDICES.format(NAME), indices)
         context.store.put_array(layout.KNN_DISTANCES.format(NAME), distances)
-        parameters, stretches = cut(context, NAME, 3, blocks=2)
+        parameters = cut(context, NAME, 3, blocks=2)
+        stretches = parameters.stretches
         for unit in range(stretches.n_sending):
             send_entries(context, parameters, unit)
         create_edges(context, parameters)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from daskfs import knn_graph
 from daskfs.graph import engine
 from daskfs.graph.engine import MAX_DIMENSION, Seen, engine_of_sample, resolve_engine
+from daskfs.graph.partitioned_search import CellsParameters
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.stages.cost import total
@@ -125,7 +126,8 @@ def test_when_the_sample_may_decide(
     shape: tuple[int, int], memory: int | None, chosen: Engine, others: list[Engine]
 ) -> None:
     stage = plan_graph(plan_shape(*shape, "float32", None, memory), GraphSpec(engine=chosen), 10, memory)[0]
-    assert (stage.kind_name, stage.parameters["others"]) == ("cells", others)
+    assert isinstance(stage.parameters, CellsParameters)
+    assert list(stage.parameters.others) == others
 
 
 def test_an_exact_search_by_sample_is_planned_for() -> None:

@@ -22,7 +22,7 @@ from daskfs import KNNGraph, knn_graph
 from daskfs.estimators.opening import stored_context
 from daskfs.execution.pool import Pool
 from daskfs.graph import partition
-from daskfs.graph.partition import Partitioning
+from daskfs.graph.neighbors import SearchParameters
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.neighbors.exact import exact_neighbors
@@ -232,14 +232,15 @@ def found_by(
     shape = context.tiles.shape
     stages = []
     for stage in plan_graph(shape, spec, k):
-        raw = {**stage.parameters["partitioning"], **changed}
-        plan = Partitioning(**raw)
+        assert isinstance(stage.parameters, SearchParameters)
+        plan = dataclasses.replace(stage.parameters.partitioning, **changed)
+        parameters = dataclasses.replace(stage.parameters, partitioning=plan)
         units = {
             "assign": plan.assign_units(shape),
             "build": plan.n_groups,
             "merge": plan.merge_units(shape.n_samples),
         }.get(stage.kind_name, 1)
-        stages.append(dataclasses.replace(stage, n_units=units, parameters={**stage.parameters, "partitioning": raw}))
+        stages.append(dataclasses.replace(stage, n_units=units, parameters=parameters))
     run_all(context, stages, Pool(client))
     return lists_of(context, spec.name)
 

@@ -24,7 +24,7 @@ from daskfs import (
     evaluate_selectors,
 )
 from daskfs.errors import InputError
-from daskfs.evaluation.design import Design
+from daskfs.evaluation.design import Design, EvaluationParameters
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import daskfs, refused, rows_of
@@ -128,8 +128,11 @@ def test_each_fold_has_its_own(tmp_path: Path, setting: str) -> None:
     run = ran(tmp_path, evaluate={**SHORT, "setting": setting})
     store = Store(run)
     plan = store.need_json(layout.PLAN_JSON)
-    parameters = next(stage["parameters"] for stage in plan["stages"] if stage["name"] == "evaluate")
-    design, worlds = Design(parameters), store.read_arrays(layout.EVALUATION_CLASS_SUBSET.format(0))[0]
+    raw = next(stage["parameters"] for stage in plan["stages"] if stage["name"] == "evaluate")
+    design, worlds = (
+        Design(EvaluationParameters.from_json(raw)),
+        store.read_arrays(layout.EVALUATION_CLASS_SUBSET.format(0))[0],
+    )
     seen = 0
     for number in range(design.n_selections):
         selection = design.selection(number)

@@ -14,6 +14,7 @@ from sklearn.datasets import load_diabetes, load_wine
 
 from daskfs import RRPC, PearsonScore
 from daskfs.criteria.plan import plan_finish
+from daskfs.criteria.registry import make_method
 from daskfs.criteria.rrpc.candidates import MAX_CANDIDATES
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.statistics.comoments import stretch_rows
@@ -188,11 +189,7 @@ def test_weights_count_rows() -> None:
 class TestPlans:
     def planned(self, n: int, m: int, n_candidates: int | None = 2000) -> Any:
         shape = plan_shape(n, m, "float32", None, 16 * GiB)
-        method = {
-            "name": "RRPC",
-            "label": "RRPC",
-            "parameters": {"n_candidates": n_candidates, "score_scaling": None, "absolute": True},
-        }
+        method = make_method("RRPC", {"n_candidates": n_candidates})
         return shape, plan_finish(shape, method, "greedy", 100, (PROCESS,))
 
     @pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**4, 10**5), (10**6, 20_000)])

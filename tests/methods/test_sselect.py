@@ -15,7 +15,6 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from daskfs import LaplacianScore, SSelect, knn_graph
 from daskfs.criteria.plan import plan_finish
 from daskfs.criteria.registry import make_method
-from daskfs.criteria.slab import method_to_json
 from daskfs.criteria.statistics import GraphForms, sign_table
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.contingency import class_table
@@ -350,7 +349,7 @@ class TestPlan:
     def test_choosing_does_not_read_x_again(self, n_samples: int, n_features: int) -> None:
         limit = 16 * 2**30
         shape = plan_shape(n_samples, n_features, "float32", None, limit)
-        method = method_to_json(make_method("SSelect", {"trade_off": "auto"}))
+        method = make_method("SSelect", {"trade_off": "auto"})
         (stage,) = plan_finish(shape, method, "trade-off", 64, (PROCESS,))
         check_memory([stage], Workers(limit))
         assert stage.bytes_read <= min(shape.x_bytes, 2**28) + 24 * n_features

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.state import changed_file, contents_of, source_state, turned_link
+from daskfs.sources.state import SourceState, changed_file, source_state, turned_link
 from tests.cli.command import basic_job, daskfs, refused, write_job
 
 from .writers import KINDS, labels, matrix
@@ -38,7 +38,7 @@ def test_every_source_behind_a_link(kind: Any, link: Path, tmp_path: Path) -> No
     turn(link, tmp_path / "scratch2")
     now = source_state(spec, open_source(spec))
     assert now != planned
-    assert contents_of(now) == contents_of(planned)
+    assert now.contents() == planned.contents()
     assert changed_file(spec, planned) is None
     assert turned_link(planned, now) is None
     turn(link, tmp_path / "copy")
@@ -48,17 +48,17 @@ def test_every_source_behind_a_link(kind: Any, link: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("now", "is_turned"),
     [
-        (["/a", 1, 7], False),
-        (["/a", 1, 8], False),  # restored from a copy
-        (["/b", 1, 7], False),  # renamed
-        (["/b", 2, 7], False),  # mounted on another machine
-        (["/b", 2, 8], False),
-        (["/b", 1, 8], True),
+        (("/a", 1, 7), False),
+        (("/a", 1, 8), False),  # restored from a copy
+        (("/b", 1, 7), False),  # renamed
+        (("/b", 2, 7), False),  # mounted on another machine
+        (("/b", 2, 8), False),
+        (("/b", 1, 8), True),
     ],
 )
-def test_only_another_file_of_the_same_device_is_another_one(now: list[Any], is_turned: bool) -> None:
-    assert turned_link({"places": {"X": ["/a", 1, 7]}}, {"places": {"X": now}}) == ("X" if is_turned else None)
-    assert turned_link({}, {"places": {"X": now}}) is None, "before 0.3.0"
+def test_only_another_file_of_the_same_device_is_another_one(now: tuple[str, int, int], is_turned: bool) -> None:
+    planned, found = (SourceState({}, {}, {"X": place}) for place in (("/a", 1, 7), now))
+    assert turned_link(planned, found) == ("X" if is_turned else None)
 
 
 @pytest.mark.parametrize("data", ["X.npy", "y.npy"], ids=["source", "labels"])

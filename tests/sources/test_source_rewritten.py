@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import threading
@@ -26,13 +27,13 @@ from hypothesis import strategies as st
 from daskfs import FisherScore
 from daskfs.sources import Source, SourceSpec, csv_table, mtx, open_source, parquet, svmlight, unpacked, zipped
 from daskfs.sources.base import SAMPLE_COLUMNS
-from daskfs.sources.state import contents_of, source_state
+from daskfs.sources.state import source_state
 from daskfs.stages.stage import digest
 from daskfs.storage import file_cache
 from daskfs.storage.file_cache import RACY_NS, cached_by_file
 from daskfs.store.context import Context
 from daskfs.store.store import Store
-from daskfs.tiles.ingest import planned_source
+from daskfs.tiles.ingest import SourceParameters, planned_source
 from tests.cases import case
 from tests.optional import pandas as pd
 from tests.rewriting import HOUR_NS, WAYS, read_before_and_after, swaps, twins
@@ -47,9 +48,9 @@ def rows_of(source: Source) -> np.ndarray:
 
 def planned_rows(spec: SourceSpec) -> tuple[str, np.ndarray]:
     """Plan a run that reads a source, and read it as a unit does; return the fingerprint of the plan, too."""
-    raw, state = spec.to_json(), source_state(spec, open_source(spec))
-    fingerprint = digest(contents_of(state), raw)
-    parameters = {"source": raw, "state": state, "fingerprint": fingerprint}
+    state = source_state(spec, open_source(spec))
+    fingerprint = digest(state.contents(), dataclasses.asdict(spec))
+    parameters = SourceParameters(source=spec, state=state, fingerprint=fingerprint)
     with planned_source(Context(Store(None)), parameters) as source:
         return fingerprint, rows_of(source)
 

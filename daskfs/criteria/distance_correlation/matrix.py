@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -86,9 +88,23 @@ N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(F
 
 
 # ---------------------------------------------------------------------------------------- inputs of blocks
-def map_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class CorrelateParameters(StageParameters):
+    """Parameters of "correlate"."""
+
+    correlation: CorrelationSpec
+
+
+@dataclass(frozen=True)
+class SlabsParameters(CorrelateParameters):
+    """Parameters of "distance-maps" and "distance-values"."""
+
+    slab_columns: int
+
+
+def map_features(context: Context, parameters: SlabsParameters, unit: int) -> None:
     """Write the bins, their maps and the facts of the features of one slab."""
-    spec, slab = _spec(parameters), _slab(context, parameters, unit)
+    spec, slab = parameters.correlation, _slab(context, parameters, unit)
     columns = np.arange(slab.start, slab.stop)
     store, width = context.store, most_components(spec.n_components)
     codes: np.ndarray | None = None
@@ -114,9 +130,9 @@ def map_features(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     store.put_array(layout.DISTANCE_FACTS.format(spec.name, unit), facts)
 
 
-def store_values(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def store_values(context: Context, parameters: SlabsParameters, unit: int) -> None:
     """Write the features of one slab in the rows in use, divided by the norms of their distances."""
-    spec, slab = _spec(parameters), _slab(context, parameters, unit)
+    spec, slab = parameters.correlation, _slab(context, parameters, unit)
     columns = np.arange(slab.start, slab.stop)
     n_rows = spec.rows_used(context.tiles.shape.n_samples)
     values = sampled_columns(context, columns, slab, n_rows, spec.felt)
@@ -133,12 +149,8 @@ def store_values(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     context.store.put_array(layout.DISTANCE_FACTS.format(spec.name, unit), facts)
 
 
-def _spec(parameters: Mapping[str, Any]) -> CorrelationSpec:
-    return CorrelationSpec(**parameters["correlation"])
-
-
-def _slab(context: Context, parameters: Mapping[str, Any], unit: int) -> slice:
-    return slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+def _slab(context: Context, parameters: SlabsParameters, unit: int) -> slice:
+    return slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
 
 
 def _gathered(context: Context, name: str, spec: CorrelationSpec, features: slice, *rest: slice) -> np.ndarray:
@@ -165,9 +177,9 @@ def block_pairs(spec: CorrelationSpec, n_features: int) -> list[tuple[int, int]]
     return list(itertools.combinations_with_replacement(range(len(feature_blocks(spec, n_features))), 2))
 
 
-def correlate_block(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def correlate_block(context: Context, parameters: CorrelateParameters, unit: int) -> None:
     """Write one block of the matrix; for a block on the diagonal also the facts of its features."""
-    spec, n_features = _spec(parameters), context.tiles.shape.n_features
+    spec, n_features = parameters.correlation, context.tiles.shape.n_features
     first, second = block_pairs(spec, n_features)[unit]
     blocks = feature_blocks(spec, n_features)
     left, right = blocks[first], None if first == second else blocks[second]

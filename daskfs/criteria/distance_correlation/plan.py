@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from daskfs.criteria.distance_correlation.matrix import (
     CODE_COLUMNS,
@@ -10,6 +10,8 @@ from daskfs.criteria.distance_correlation.matrix import (
     DISTANCE_MAPS_STAGE,
     DISTANCE_VALUES_STAGE,
     FACTS,
+    CorrelateParameters,
+    SlabsParameters,
     block_pairs,
     feature_blocks,
     feature_correlations_cost,
@@ -47,7 +49,7 @@ def _plan_slabs(shape: Shape, spec: CorrelationSpec, slab_columns: int, process:
         kind,
         f"distances-{spec.name}",
         n_units,
-        {"correlation": asdict(spec), "slab_columns": slab_columns},
+        SlabsParameters(spec, slab_columns),
         kind.cost(shape, spec, min(slab_columns, n_features), process),
         bytes_read=shape.x_bytes + WORD * shape.n_samples * n_units * row_statistics(spec.felt),
         bytes_written=total(stored_cost(spec, n_stored, spec.rows_used(shape.n_samples))),
@@ -64,7 +66,7 @@ def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process
         CORRELATE_STAGE,
         f"correlations-{spec.name}",
         len(pairs),
-        {"correlation": asdict(spec)},
+        CorrelateParameters(spec),
         CORRELATE_STAGE.cost(shape, spec, process),
         bytes_read=total(stored_cost(spec, n_read, spec.rows_used(shape.n_samples))) + facts,
         bytes_written=formed_matrix(spec, n_features).nbytes + WORD * FACTS * n_features,

@@ -15,7 +15,7 @@ the product. After every round a state (state.py) holds all that is needed to re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import RescaledParameters
 from daskfs.criteria.rescaled_regression.state import (
     FIRST,
+    GroupParameters,
     State,
     cheaper_solver,
     is_dragged,
@@ -36,7 +37,7 @@ from daskfs.criteria.rescaled_regression.state import (
 )
 from daskfs.criteria.row_blocks import RowBlock, center_and_scale, labels_cost, read_blocks, row_parts
 from daskfs.criteria.rrpc.correlations import comoment_rows, stored_comoments
-from daskfs.criteria.slab import methods_from, slab_table
+from daskfs.criteria.slab import slab_table
 from daskfs.kernels.greedy import pick_apart
 from daskfs.kernels.regression.centered import CenteredRows
 from daskfs.kernels.regression.rescaled import Certificate, certificate, norms
@@ -54,16 +55,16 @@ PURPOSE = "rescaled"
 
 
 # ------------------------------------------------------------------------------------------------ before the loop
-def scale_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def scale_features(context: Context, parameters: GroupParameters, unit: int) -> None:
     """Write center, scale and diag(S) of the features, and S itself under "cholesky"."""
     del unit
-    store, key = context.store, parameters["key"]
-    method = methods_from(parameters["methods"])[0]
+    store, key = context.store, parameters.key
+    method = parameters.methods[0]
     assert isinstance(method.parameters, RescaledParameters)
     mean, scale = center_and_scale(context, method, method.parameters.score_scaling)
     m2 = store.open(slab_table(method))[...][method.slab_fields.index("m2")]
     diagonal = m2 * scale**2
-    if parameters["solver"] == "cholesky":
+    if parameters.solver == "cholesky":
         gram = stored_comoments(context, PURPOSE, key).matrix
         gram *= scale
         gram *= scale[:, None]
@@ -100,9 +101,21 @@ class Sums:
     make: Callable[[RowBlock], np.ndarray]
 
 
-def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class LoopParameters(GroupParameters):
+    """Parameters of both stages of a round.
+
+    `held_bytes` are those of the rows that a process may cache, and `unlabeled_only` says that a pass after the first
+    reads no labeled rows.
+    """
+
+    held_bytes: int
+    unlabeled_only: bool
+
+
+def sum_rows(context: Context, parameters: LoopParameters, unit: int) -> None:
     """Write the sums of one part of the rows for each method in this round."""
-    key, methods = parameters["key"], methods_from(parameters["methods"])
+    key, methods = parameters.key, parameters.methods
     parts = row_parts(context.tiles.shape)
     number, part = divmod(unit, parts.n_parts)
     first = methods[0].parameters
@@ -117,10 +130,10 @@ def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None
         makers = {m.label: _sums_of(rows, m, state) for m, state in states.items() if not state.finished}
         blocks = context.holdings.series(
             ("rows", part),
-            int(parameters["held_bytes"]),
+            parameters.held_bytes,
             lambda block: block.nbytes,
             lambda: read_blocks(
-                context, parts, part, first.score_scaling, "unlabeled" if parameters["unlabeled_only"] else "all"
+                context, parts, part, first.score_scaling, "unlabeled" if parameters.unlabeled_only else "all"
             ),
         )
     stretches = parts.stretches(part)
@@ -212,12 +225,19 @@ RESCALED_ROWS_STAGE = StageKind(
 
 
 # -------------------------------------------------------------------------------------------------- after the loop
-def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TablesParameters(GroupParameters):
+    """Parameters of "rescaled-tables", with the name of the last stage of a round."""
+
+    closing: str
+
+
+def write_rescaled_scores(context: Context, parameters: TablesParameters, unit: int) -> dict[str, Any]:
     """Write the table of one method and the facts of its solution."""
-    store, key, methods = context.store, parameters["key"], methods_from(parameters["methods"])
+    store, key, methods = context.store, parameters.key, parameters.methods
     method = methods[unit]
     assert isinstance(method.parameters, RescaledParameters)
-    n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
+    n_rounds = store.ledger.n_recorded(parameters.closing) // len(methods)
     state = load_state(context, key, n_rounds - 1, method.label)
     excluded = np.isnan(store.open(slab_table(method))[...][0])
     norm, total = norms(state.at.W), float(norms(state.at.W).sum())
@@ -244,7 +264,7 @@ def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit:
     store.put_array(layout.SCORES.format(method.label), np.stack([score, bound, position]))
     store.put_array(layout.SOLUTION_WEIGHTS.format(method.label), state.at.W)
     reached = certificate(state.at, state.cross, method.parameters.gamma, pull)
-    facts |= _described(state, reached, parameters["solver"], n_rounds)
+    facts |= _described(state, reached, parameters.solver, n_rounds)
     store.write_json(layout.SOLUTION_JSON.format(method.label), facts)
     return {"n_iter": facts["n_iter"], "converged": facts["converged"]}
 

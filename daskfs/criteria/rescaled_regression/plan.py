@@ -10,18 +10,24 @@ from typing import Any
 from daskfs.criteria.centered import CENTERED_FIELDS
 from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation, read_bytes
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, SolvedBy, UncorrelatedParameters
 from daskfs.criteria.rescaled_regression.passes import (
     PURPOSE,
     RESCALED_ROWS_STAGE,
     RESCALED_SCALE_STAGE,
     RESCALED_TABLES_STAGE,
+    LoopParameters,
+    TablesParameters,
 )
 from daskfs.criteria.rescaled_regression.solution import MAX_HALVINGS, RESCALED_SOLVE_STAGE, kept_cost
-from daskfs.criteria.rescaled_regression.state import is_dragged, most_products, stored_state_bytes
+from daskfs.criteria.rescaled_regression.state import (
+    GroupParameters,
+    is_dragged,
+    most_products,
+    stored_state_bytes,
+)
 from daskfs.criteria.row_blocks import blocks_cost, room_between_rounds, row_parts
 from daskfs.criteria.rrpc.candidates import plan_comoments, stored_values
-from daskfs.criteria.slab import method_to_json
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
 from daskfs.stages.cost import WORD, Cost, Fixed, Objects, fullest, total
@@ -87,13 +93,8 @@ class _Group:
         return first
 
     @property
-    def solver(self) -> str:
+    def solver(self) -> SolvedBy:
         return self.first.solved_by(self.shape.n_samples, self.shape.n_features)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Parameters of all stages."""
-        return {"key": self.key, "methods": [method_to_json(m) for m in self.methods], "solver": self.solver}
 
     @property
     def states(self) -> int:
@@ -142,15 +143,15 @@ def _plan_scale(group: _Group) -> list[Stage]:
     read = (2 * len(CENTERED_FIELDS) + len(layout.COLUMN_ROWS)) * WORD * d
     if group.solver == "cholesky":
         scaling = without_zscore(group.first.score_scaling)
-        made = plan_comoments(group.shape, f"rescaled-comoments-{key}", (PURPOSE, {key: d}), scaling, group.process)
-        made = replace(made, parameters={**made.parameters, "all_features": True})
+        name, lists = f"rescaled-comoments-{key}", (PURPOSE, {key: d})
+        made = plan_comoments(group.shape, name, lists, scaling, group.process, all_features=True)
         stages.append(replace(made, needed_until=f"rescaled-scale-{key}"))
         read += made.bytes_written
     scale = Stage.of(
         RESCALED_SCALE_STAGE,
         f"rescaled-scale-{key}",
         1,
-        group.parameters,
+        GroupParameters(key, tuple(group.methods), group.solver),
         RESCALED_SCALE_STAGE.cost(group.shape, group.solver, group.process),
         bytes_read=read,
         bytes_written=SCALE_ROWS * WORD * d + group.stored_gram,
@@ -169,11 +170,8 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
     holding = min(room, total(blocks_cost(shape)))
     cost = (*group.busy, Fixed("rows held from round to round", holding))
     sums = WORD * (shape.n_features + 2) * (group.n_columns + 1) * cut.n_stretches * n_methods
-    parameters = {
-        **group.parameters,
-        "held_bytes": holding,
-        "unlabeled_only": group.solver != "cg" and not is_dragged(group.methods[0]),
-    }
+    unlabeled_only = group.solver != "cg" and not is_dragged(group.methods[0])
+    parameters = LoopParameters(key, tuple(group.methods), group.solver, holding, unlabeled_only)
     of_part = states + WORD * (shape.n_samples + SCALE_ROWS * shape.n_features)
     parts = Stage.of(
         RESCALED_ROWS_STAGE,
@@ -209,7 +207,7 @@ def _plan_tables(group: _Group) -> Stage:
         RESCALED_TABLES_STAGE,
         group.tables,
         len(group.methods),
-        {**group.parameters, "closing": f"rescaled-solve-{group.key}"},
+        TablesParameters(group.key, tuple(group.methods), group.solver, f"rescaled-solve-{group.key}"),
         RESCALED_TABLES_STAGE.cost(shape.n_features, group.n_columns, correlations, group.process),
         bytes_read=group.states + written + compared,
         bytes_written=written,

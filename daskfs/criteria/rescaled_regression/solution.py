@@ -6,7 +6,7 @@ solution, and returns there with half the pull if it leaves the basin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.passes import LoopParameters
 from daskfs.criteria.rescaled_regression.state import (
     FIRST,
     State,
@@ -27,7 +28,6 @@ from daskfs.criteria.rescaled_regression.state import (
     state_cost,
 )
 from daskfs.criteria.row_blocks import labels_cost, row_parts
-from daskfs.criteria.slab import methods_from
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.regression.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
 from daskfs.kernels.regression.rescaled import (
@@ -63,9 +63,9 @@ FAR = 10.0
 MAX_HALVINGS = 100
 
 
-def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def solve_weights(context: Context, parameters: LoopParameters, unit: int) -> dict[str, Any]:
     """Apply the sums of a round, advance the weights of one method, and write its state."""
-    key, methods = parameters["key"], methods_from(parameters["methods"])
+    key, methods = parameters.key, parameters.methods
     number, place = divmod(unit, len(methods))
     method = methods[place]
     with one_thread():
@@ -83,21 +83,21 @@ def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) ->
     return {"finished": state.finished}
 
 
-def _summed(context: Context, parameters: Mapping[str, Any], number: int, label: str) -> np.ndarray:
+def _summed(context: Context, parameters: LoopParameters, number: int, label: str) -> np.ndarray:
     """Return the sums of all stretches, added in order."""
     parts = range(row_parts(context.tiles.shape).n_parts)
-    names = (layout.RESCALED_SUMS.format(parameters["key"], number, part, label) for part in parts)
+    names = (layout.RESCALED_SUMS.format(parameters.key, number, part, label) for part in parts)
     summed: np.ndarray = reduce(np.add, (one for name in names for one in context.store.read_arrays(name)[0]["sums"]))
     return summed
 
 
-def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
+def _first_state(context: Context, parameters: LoopParameters) -> State:
     """Return the state of zero weights, with unlabeled rows in all classes alike."""
     sums = _summed(context, parameters, 0, FIRST)
     counts, sums = sums[-1], sums[:-1]
     n_classes, n_rows = counts.size - 1, float(counts.sum())
     residual = sums.sum(axis=1)
-    _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(parameters["key"]))[...]
+    _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(parameters.key))[...]
     labeled = np.vstack([sums[:, :-1], counts[:-1]])
     uniform = np.vstack([sums[:, -1:] / n_classes, counts[-1:] / n_classes])
     whole = labeled + uniform
@@ -138,7 +138,7 @@ def certain(cross: np.ndarray, diagonal: np.ndarray, spread: float) -> np.ndarra
 class _Solution:
     """Weights of one method, advanced until they need another pass."""
 
-    def __init__(self, context: Context, stage: Mapping[str, Any], method: Method, state: State) -> None:
+    def __init__(self, context: Context, stage: LoopParameters, method: Method, state: State) -> None:
         assert isinstance(method.parameters, RescaledParameters)
         self._context, self._stage, self._parameters, self._state = context, stage, method.parameters, state
         self._made: Gram | None = None
@@ -158,7 +158,7 @@ class _Solution:
 
     # ------------------------------------------------------------------------------------------------------ inputs
     def _gram(self) -> Gram:
-        store, key, solver = self._context.store, self._stage["key"], self._stage["solver"]
+        store, key, solver = self._context.store, self._stage.key, self._stage.solver
         if solver == "cg":
             _, _, diagonal = store.open(layout.RESCALED_SCALE.format(key))[...]
             return ReplayedGram(diagonal, self._state.products)
@@ -173,12 +173,12 @@ class _Solution:
 
         It counts as 0 bytes and so is always cached; rows take the memory that it leaves.
         """
-        return self._context.holdings.get(name, int(self._stage["held_bytes"]), lambda _: 0, make)
+        return self._context.holdings.get(name, self._stage.held_bytes, lambda _: 0, make)
 
     def _rows_gram(self) -> Gram:
         """Return S by the rows of X, centered and scaled, each times the root of its weight."""
         tiles, weights = self._context.tiles, self._context.weights()
-        mean, scale, _ = self._context.store.open(layout.RESCALED_SCALE.format(self._stage["key"]))[...]
+        mean, scale, _ = self._context.store.open(layout.RESCALED_SCALE.format(self._stage.key))[...]
         rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features), order="F")
         height = block_rows(tiles.shape)
         for place, values in tiles.aligned_rows(

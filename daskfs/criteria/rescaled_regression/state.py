@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rescaled_regression.criterion import UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.criterion import SolvedBy, UncorrelatedParameters
 from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATIONS, Iterate
 from daskfs.stages.cost import Array, Cost, total
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -187,8 +186,17 @@ def most_products(method: Method, solver: str) -> int:
     return NEWTON_ITERATIONS + (SYSTEM_ITERATIONS if is_pulled else 0) + OTHER_PRODUCTS
 
 
-def cheaper_solver(parameters: Mapping[str, Any]) -> str:
+@dataclass(frozen=True)
+class GroupParameters(StageParameters):
+    """Parameters of the stages of a group of methods that share passes."""
+
+    key: str
+    methods: tuple[Method, ...]
+    solver: SolvedBy
+
+
+def cheaper_solver(parameters: GroupParameters) -> str:
     """Return advice on a solver that takes less memory, as a sentence to add."""
-    if parameters["solver"] in ("cholesky", "woodbury"):
+    if parameters.solver in ("cholesky", "woodbury"):
         return " Methods with solver 'cg' need less, and more passes over X."
     return ""

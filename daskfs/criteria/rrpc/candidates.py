@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from daskfs.criteria.rrpc.correlations import COMOMENTS_STAGE, comoment_rows
-from daskfs.criteria.rrpc.greedy import GREEDY_STAGE, N_FIELDS, PURPOSE, SCREEN_STAGE
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rrpc.correlations import COMOMENTS_STAGE, ComomentsParameters, comoment_rows
+from daskfs.criteria.rrpc.criterion import GreedyParameters
+from daskfs.criteria.rrpc.greedy import GREEDY_STAGE, N_FIELDS, PURPOSE, SCREEN_STAGE, OneMethod
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.scaling import row_statistics
 from daskfs.kernels.statistics.comoments import stretch_rows
@@ -21,16 +22,15 @@ MAX_CANDIDATES = 20_000
 """Maximum number of features compared with each other; their correlations take 3.2 GB."""
 
 
-def plan_greedy(shape: Shape, method: Mapping[str, Any], process: Cost) -> list[Stage]:
+def plan_greedy(shape: Shape, method: Method, process: Cost) -> list[Stage]:
     """Plan the stages of a method that picks features one by one: candidates, their co-moments, picks."""
-    label, wanted, n_features = method["label"], method["parameters"]["n_candidates"], shape.n_features
-    count = min(wanted or n_features, n_features)
+    own, label, n_features = method.parameters, method.label, shape.n_features
+    assert isinstance(own, GreedyParameters)
+    count = min(own.n_candidates or n_features, n_features)
     check_candidates(count, f"method {label}", "n_candidates")
-    done, parameters = f"greedy-{label}", {"method": dict(method)}
+    done, parameters = f"greedy-{label}", OneMethod(method)
     table, listed = WORD * N_FIELDS * n_features, WORD * count
-    comoments = plan_comoments(
-        shape, f"comoments-{label}", (PURPOSE, {label: count}), method["parameters"]["score_scaling"], process
-    )
+    comoments = plan_comoments(shape, f"comoments-{label}", (PURPOSE, {label: count}), own.score_scaling, process)
     return [
         Stage.of(
             SCREEN_STAGE,
@@ -66,15 +66,24 @@ def check_candidates(count: int, where: str, setting: str) -> None:
 
 
 def plan_comoments(
-    shape: Shape, name: str, candidates: tuple[str, Mapping[str, int]], scaling: str | None, process: Cost
+    shape: Shape,
+    name: str,
+    candidates: tuple[str, Mapping[str, int]],
+    scaling: str | None,
+    process: Cost,
+    *,
+    all_features: bool = False,
 ) -> Stage:
-    """Plan the stage that sums products of candidates, given their purpose and their number for each method."""
+    """Plan the stage that sums products of candidates, given their purpose and their number for each method.
+
+    `all_features` are the candidates without a stage that lists them.
+    """
     purpose, counts = candidates
     height = stretch_rows(shape.n_samples)
     n_stretches = -(-shape.n_samples // height)
     per_unit = max(1, -(-shape.tile_rows // height))  # a unit reads whole bands
     n_units = -(-n_stretches // per_unit)
-    parameters = {"purpose": purpose, "labels": list(counts), "scaling": scaling, "stretches_per_unit": per_unit}
+    parameters = ComomentsParameters(purpose, tuple(counts), scaling, all_features, per_unit)
     return Stage.of(
         COMOMENTS_STAGE,
         name,

@@ -8,8 +8,7 @@ at most 100,000 rows, drawn evenly over all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,22 +27,50 @@ from daskfs.kernels.statistics.comoments import (
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import GATHERED, Shape, spread_rows
 from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 
-def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class CandidatesParameters(StageParameters):
+    """Lists of candidates, by the purpose for which they are compared and the labels of their methods.
+
+    `all_features` are the candidates of each list if set; values are rescaled by `scaling`.
+    """
+
+    purpose: str
+    labels: tuple[str, ...]
+    scaling: Scaling | None
+    all_features: bool
+
+
+@dataclass(frozen=True)
+class ComomentsParameters(CandidatesParameters):
+    """Parameters of "comoments"."""
+
+    stretches_per_unit: int
+
+
+@dataclass(frozen=True)
+class BinsParameters(CandidatesParameters):
+    """Parameters of "bins"."""
+
+    slab_columns: int
+
+
+def candidate_lists(context: Context, parameters: CandidatesParameters) -> dict[str, np.ndarray]:
     """Return the candidates of each method that has some, by label, int64; or all features if requested."""
-    if parameters.get("all_features"):
-        return {label: np.arange(context.tiles.shape.n_features) for label in parameters["labels"]}
-    names = {label: layout.CANDIDATES.format(parameters["purpose"], label) for label in parameters["labels"]}
+    if parameters.all_features:
+        return {label: np.arange(context.tiles.shape.n_features) for label in parameters.labels}
+    names = {label: layout.CANDIDATES.format(parameters.purpose, label) for label in parameters.labels}
     lists = {label: context.store.open(name)[...] for label, name in names.items()}
     return {label: features for label, features in lists.items() if features.size}
 
 
-def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def sum_comoments(context: Context, parameters: ComomentsParameters, unit: int) -> None:
     """Write the co-moments of some stretches, for each list of candidates.
 
     One read of X serves all lists. The result of a list does not depend on other lists.
@@ -55,12 +82,12 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
     columns = np.unique(np.concatenate(list(lists.values())))
     places = {label: np.searchsorted(columns, features) for label, features in lists.items()}
     weights = context.weights()
-    n_samples, per_unit = tiles.shape.n_samples, int(parameters["stretches_per_unit"])
+    n_samples, per_unit = tiles.shape.n_samples, parameters.stretches_per_unit
     height = stretch_rows(n_samples)
     of_unit = slice(unit * per_unit * height, min((unit + 1) * per_unit * height, n_samples))
     sums: dict[str, ComomentSum] = {}
     with one_thread():
-        for part, block in tiles.column_blocks(columns, of_unit, without_zscore(parameters["scaling"])):
+        for part, block in tiles.column_blocks(columns, of_unit, without_zscore(parameters.scaling)):
             stretch, passed = divmod(part.start, height)
             if passed == 0:
                 left = min(height, n_samples - part.start)
@@ -71,7 +98,7 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
                 continue
             for label in list(sums):
                 found = sums.pop(label).result()
-                name = (parameters["purpose"], label, stretch)
+                name = (parameters.purpose, label, stretch)
                 chunks = comoment_rows(len(found.matrix)), len(found.matrix)
                 store.put_array(layout.COMOMENTS.format(*name), found.matrix, chunks)
                 store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(found.mean, found.total))
@@ -136,16 +163,16 @@ def binned_columns(
         yield bin_column(values[:, place], BINS, weights)
 
 
-def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def bin_candidates(context: Context, parameters: BinsParameters, unit: int) -> None:
     """Write the bins of the candidates in one slab."""
-    slab = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+    slab = slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
     columns = _inside(candidate_lists(context, parameters), slab)
     if columns.size == 0:
         return
     n_rows = distance_rows(context).size
     codes = np.empty((columns.size, n_rows), dtype=np.uint8)
     table = np.zeros((columns.size, 2 * BINS))
-    for place, column in enumerate(binned_columns(context, columns, slab, DISTANCE_ROWS, parameters["scaling"])):
+    for place, column in enumerate(binned_columns(context, columns, slab, DISTANCE_ROWS, parameters.scaling)):
         codes[place] = column.codes
         table[place] = _packed(column)
     context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, n_rows))
@@ -165,9 +192,9 @@ def _packed(column: BinnedColumn) -> np.ndarray:
     return row
 
 
-def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> list[BinnedColumn]:
+def stored_bins(context: Context, parameters: BinsParameters, features: np.ndarray) -> list[BinnedColumn]:
     """Return candidates by feature number, int64, in bins, from the output of :func:`bin_candidates`."""
-    lists, columns = candidate_lists(context, parameters), int(parameters["slab_columns"])
+    lists, columns = candidate_lists(context, parameters), parameters.slab_columns
     found: dict[int, BinnedColumn] = {}
     for slab in np.unique(features // columns):
         known = _inside(lists, slab_range(int(slab), columns, context.tiles.shape.n_features))
@@ -183,7 +210,7 @@ def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.nd
 
 
 # ------------------------------------------------------------------------------------------------- memory of units
-def fewer_candidates(parameters: Mapping[str, Any]) -> str:
+def fewer_candidates(parameters: StageParameters) -> str:
     """Return advice to lower memory, as a sentence to add."""
     del parameters
     return " Fewer n_candidates need less."

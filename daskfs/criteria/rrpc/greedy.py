@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.registry import Method
 from daskfs.criteria.rrpc.correlations import fewer_candidates, stored_comoments_cost, stored_correlations
 from daskfs.criteria.rrpc.criterion import CRITERIA, GreedyParameters
-from daskfs.criteria.slab import methods_from, slab_table
+from daskfs.criteria.slab import slab_table
 from daskfs.kernels.greedy import pick_greedily
 from daskfs.kernels.order import rank_order
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -22,10 +24,17 @@ N_FIELDS = len(CRITERIA[0].fields)
 """Rows of the table: score, relevance, redundancy and step."""
 
 
-def screen_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class OneMethod(StageParameters):
+    """Parameters of the stages here."""
+
+    method: Method
+
+
+def screen_candidates(context: Context, parameters: OneMethod, unit: int) -> dict[str, Any]:
     """Write the numbers of the most relevant features, ascending."""
     del unit
-    (method,) = methods_from([parameters["method"]])
+    method = parameters.method
     assert isinstance(method.parameters, GreedyParameters)
     relevance = context.store.open(slab_table(method))[...][method.fields.index("relevance")]
     n_relevant = int(np.count_nonzero(~np.isnan(relevance)))
@@ -35,10 +44,10 @@ def screen_candidates(context: Context, parameters: Mapping[str, Any], unit: int
     return {"n_candidates": int(features.size)}
 
 
-def pick_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def pick_features(context: Context, parameters: OneMethod, unit: int) -> None:
     """Write the table of the method: candidates in the order of their picks, then the others by relevance."""
     del unit
-    (method,) = methods_from([parameters["method"]])
+    method = parameters.method
     assert isinstance(method.parameters, GreedyParameters)
     store = context.store
     table = store.open(slab_table(method))[...].copy()

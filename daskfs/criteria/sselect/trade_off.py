@@ -7,14 +7,12 @@ the sample is stored with the tiles, so X is not read again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.criteria.sselect.criterion import SSelectParameters, mix_terms
 from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES
 from daskfs.kernels.order import rank_order
@@ -23,6 +21,7 @@ from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, Cut, cut_features
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Fixed
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -38,11 +37,18 @@ USUAL_TRADE_OFF = 0.1
 """The paper's value, used if no reduced data has two different rows."""
 
 
-def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TradeOffParameters(StageParameters):
+    """Parameters of "trade-off"."""
+
+    method: Method
+    slab_columns: int
+
+
+def choose_trade_off(context: Context, parameters: TradeOffParameters, unit: int) -> dict[str, Any]:
     """Choose a trade-off, write the scores under it, and store the whole curve."""
     del unit
-    (method,) = methods_from([parameters["method"]])
-    own = method.parameters
+    method, own = parameters.method, parameters.method.parameters
     assert isinstance(own, SSelectParameters)
     table = context.store.open(layout.UNFINISHED.format(method.label))[...]
     _, graph_term, label_term = table
@@ -59,9 +65,7 @@ def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int)
     place = lowest_cut(GRID, values)
     chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
     table[0] = mix_terms(graph_term, label_term, chosen)
-    context.store.put_array(
-        layout.SCORES.format(method.label), table, (table.shape[0], int(parameters["slab_columns"]))
-    )
+    context.store.put_array(layout.SCORES.format(method.label), table, (table.shape[0], parameters.slab_columns))
     sizes = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": own.n_neighbors}
     curve = _curve(cuts) | {"chosen": chosen, **sizes}
     context.store.write_json(layout.TRADE_OFFS.format(method.label), curve)

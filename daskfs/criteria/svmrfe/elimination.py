@@ -16,13 +16,13 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.row_blocks import center_and_scale, read_blocks, row_parts
-from daskfs.criteria.slab import methods_from
-from daskfs.criteria.svmrfe.criterion import SVMParameters
+from daskfs.criteria.svmrfe.criterion import Route, SVMParameters
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.regression.centered import CenteredRows
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.store import Store
@@ -49,10 +49,20 @@ def rows_key(method: Method, route: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------- kept rows
-def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class KeptRowsParameters(StageParameters):
+    """Parameters of "svm-choose" and "svm-rows": the loop and the name of the rows, and a method that keeps them."""
+
+    loop: str
+    key: str
+    route: Route
+    method: Method
+
+
+def choose_rows(context: Context, parameters: KeptRowsParameters, unit: int) -> dict[str, Any]:
     """Write the numbers of the rows that methods keep, int64; landmarks are drawn from them."""
     del unit
-    p = svm_parameters(methods_from(parameters["methods"])[0])
+    p = svm_parameters(parameters.method)
     labels, weights = context.counted_labels(), context.weights()
     assert isinstance(labels, Labels)
     known = np.flatnonzero(labels.is_labeled)
@@ -60,10 +70,10 @@ def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     if p.laplacian:
         counts = np.ones(labels.is_labeled.size, dtype=bool) if weights is None else weights > 0
         others = np.flatnonzero(counts & ~labels.is_labeled)
-    if parameters["route"] == "landmarks":
+    if parameters.route == "landmarks":
         known, others = draw_landmarks(known, others, p.n_landmarks, p.random_state)
     rows = np.sort(np.concatenate([known, others]))
-    context.store.put_array(layout.SVM_CHOSEN.format(parameters["loop"], parameters["key"]), rows.astype(np.int64))
+    context.store.put_array(layout.SVM_CHOSEN.format(parameters.loop, parameters.key), rows.astype(np.int64))
     return {"n_rows": int(rows.size)}
 
 
@@ -83,9 +93,9 @@ def draw_landmarks(
     )
 
 
-def gather_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+def gather_rows(context: Context, parameters: KeptRowsParameters, unit: int) -> None:
     """Write the kept rows of one part, centered and scaled, dense, with their labels and weights."""
-    loop, key, method = parameters["loop"], parameters["key"], methods_from(parameters["methods"])[0]
+    loop, key, method = parameters.loop, parameters.key, parameters.method
     parts = row_parts(context.tiles.shape)
     span = parts.rows(unit)
     numbers = context.store.open(layout.SVM_CHOSEN.format(loop, key))[...]
@@ -260,16 +270,37 @@ def targets_of(codes: np.ndarray, own: int) -> np.ndarray:
 
 
 # -------------------------------------------------------------------------------------------------- after the loop
-def write_elimination(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class EliminationParameters(StageParameters):
+    """Parameters of "svm-tables".
+
+    The methods of a loop, with numbers of kept rows, or of landmarks, as planned; `closing` is the last stage of a
+    round.
+    """
+
+    methods: tuple[Method, ...]
+    loop: str
+    route: Route
+    sizes: tuple[int, ...]
+    closing: str
+
+    @property
+    def counted(self) -> str:
+        """Name of the sizes."""
+        return "n_rows" if self.route == "exact" else "n_landmarks"
+
+
+def write_elimination(context: Context, parameters: EliminationParameters, unit: int) -> dict[str, Any]:
     """Write the table of one method and the facts of its elimination."""
-    store, methods = context.store, methods_from(parameters["methods"])
+    store, methods = context.store, parameters.methods
     method = methods[unit]
-    n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
-    state = load_state(context, parameters["loop"], n_rounds, method)
+    n_rounds = store.ledger.n_recorded(parameters.closing) // len(methods)
+    state = load_state(context, parameters.loop, n_rounds, method)
     store.put_array(layout.SCORES.format(method.label), state.table())
-    route, (size,) = parameters["route"], parameters["sizes"][unit]
-    kept = store.open(layout.SVM_CHOSEN.format(parameters["loop"], rows_key(method, route)))
-    facts = {"route": route, size: int(kept.shape[0]), "rounds": state.rounds}  # the plan also counts rows of weight 0
+    route = parameters.route
+    kept = store.open(layout.SVM_CHOSEN.format(parameters.loop, rows_key(method, route)))
+    # the plan also counts rows of weight 0
+    facts = {"route": route, parameters.counted: int(kept.shape[0]), "rounds": state.rounds}
     store.write_json(layout.ELIMINATION_JSON.format(method.label), facts)
     return {"n_rounds": len(state.rounds)}
 

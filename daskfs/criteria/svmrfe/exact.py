@@ -8,13 +8,13 @@ features and the kernel of the round. One that starts later computes the same bi
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
     Elimination,
@@ -41,6 +41,7 @@ from daskfs.kernels.svm.machines import RADIUS_ROWS, Machine, fit_machine, is_ex
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import HALF_WORD, Array, Cost, MiB, Objects, fullest
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -56,7 +57,7 @@ def candidate_blocks(parameters: SVMParameters, n_features: int) -> int:
     return min(MAX_BLOCKS, -(-n_features // BLOCK_CANDIDATES))
 
 
-def judging_units(methods: list[Method], n_classes: int, n_features: int) -> list[tuple[int, int, int]]:
+def judging_units(methods: Sequence[Method], n_classes: int, n_features: int) -> list[tuple[int, int, int]]:
     """Return the units of a round: numbers of the method, of its problem, and of the block of candidates."""
     n_problems = 1 if n_classes == 2 else n_classes
     return [
@@ -150,9 +151,21 @@ def _kept_edges(context: Context, p: SVMParameters, rows: KeptRows) -> Edges:
     return source, target, weight
 
 
-def judge_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class RoundParameters(StageParameters):
+    """Parameters of both stages of a round.
+
+    `held_bytes` are those of the rounds that a process may cache, `round_bytes` those of the round of each method.
+    """
+
+    methods: tuple[Method, ...]
+    held_bytes: int
+    round_bytes: tuple[int, ...]
+
+
+def judge_candidates(context: Context, parameters: RoundParameters, unit: int) -> None:
     """Write the criterion of some candidates of one problem."""
-    methods = methods_from(parameters["methods"])
+    methods = parameters.methods
     units = judging_units(methods, len(context.classes()), context.tiles.shape.n_features)
     number, index = divmod(unit, len(units))
     place, problem, block = units[index]
@@ -171,8 +184,8 @@ def judge_candidates(context: Context, parameters: Mapping[str, Any], unit: int)
     with one_thread():
         held: _Round = context.holdings.get(
             ("round", method.label),
-            int(parameters["held_bytes"]),
-            lambda _: int(parameters["round_bytes"][place]),
+            parameters.held_bytes,
+            lambda _: parameters.round_bytes[place],
             lambda: _Round(context, method),
         )
         kernel, machine, y, cost = held.at(state, own[problem])
@@ -186,9 +199,9 @@ def judge_candidates(context: Context, parameters: Mapping[str, Any], unit: int)
     context.store.write_arrays(name, {"values": values}, facts)
 
 
-def drop_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def drop_features(context: Context, parameters: RoundParameters, unit: int) -> dict[str, Any]:
     """Add up the criteria of a method's problems, drop features, and write its state."""
-    methods = methods_from(parameters["methods"])
+    methods = parameters.methods
     number, place = divmod(unit, len(methods))
     method = methods[place]
     state = load_state(context, LOOP, number, method)
@@ -222,10 +235,9 @@ def _joined(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
     return found
 
 
-def fewer_rows(parameters: Mapping[str, Any]) -> str:
+def fewer_rows(parameters: RoundParameters) -> str:
     """Return advice to lower the memory of machines, as a sentence to add."""
-    own = [method["parameters"] for method in parameters["methods"]]
-    if any(p["criterion"] == "rfe" and not p["retrain"] for p in own):
+    if any(p.criterion == "rfe" and not p.retrain for p in map(svm_parameters, parameters.methods)):
         return " SVMRFE with large_n 'landmarks' takes as much memory for any number of rows."
     return " SVMRFE takes the square of the labeled rows, with laplacian of all that count: let fewer of them count."
 

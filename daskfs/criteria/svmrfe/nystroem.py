@@ -8,13 +8,13 @@ process caches rows from round to round as memory allows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.row_blocks import center_and_scale, read_blocks
-from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
     Elimination,
@@ -33,6 +33,7 @@ from daskfs.kernels.svm.nystroem import LandmarkKernel, landmark_sums, solve_lan
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import WORD, Array, Cost, Objects, fullest
 from daskfs.stages.kind import StageKind
+from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -62,10 +63,23 @@ def _landmark_kernel(context: Context, loop: str, method: Method, state: Elimina
     return LandmarkKernel(Z, left, mean[left], scale[left], p.width(left.size, state.n_features))
 
 
-def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+@dataclass(frozen=True)
+class LandmarksParameters(StageParameters):
+    """Parameters of both stages of a round.
+
+    `held_bytes` are those of the rows that a process may cache, and `all_rows` says that unlabeled rows count.
+    """
+
+    methods: tuple[Method, ...]
+    loop: str
+    held_bytes: int
+    all_rows: bool
+
+
+def sum_landmarks(context: Context, parameters: LandmarksParameters, unit: int) -> None:
     """Write the sums of one part of the rows for each method in this round."""
-    methods, parts = methods_from(parameters["methods"]), landmark_parts(context.tiles.shape)
-    loop, (number, part) = parameters["loop"], divmod(unit, parts.n_parts)
+    methods, parts = parameters.methods, landmark_parts(context.tiles.shape)
+    loop, (number, part) = parameters.loop, divmod(unit, parts.n_parts)
     states = {m: load_state(context, loop, number, m) for m in methods}
     running = {m: _landmark_kernel(context, loop, m, state) for m, state in states.items() if not state.finished}
     if not running:
@@ -73,9 +87,9 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
     scaling = svm_parameters(methods[0]).score_scaling
     blocks = context.holdings.series(
         ("rows", part),
-        int(parameters["held_bytes"]),
+        parameters.held_bytes,
         lambda block: block.nbytes,
-        lambda: read_blocks(context, parts, part, scaling, "all" if parameters["all_rows"] else "labeled"),
+        lambda: read_blocks(context, parts, part, scaling, "all" if parameters.all_rows else "labeled"),
     )
     n_classes, stretches = len(context.classes()), parts.stretches(part)
     problems = [1] if n_classes == 2 else range(n_classes)  # coefficients of a class without rows are 0
@@ -100,10 +114,10 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
         context.store.write_arrays(name, totals.get(method, {}))
 
 
-def solve_round(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def solve_round(context: Context, parameters: LandmarksParameters, unit: int) -> dict[str, Any]:
     """Add up the sums of a round, score the features of one method, drop some, and write its state."""
-    methods = methods_from(parameters["methods"])
-    loop, (number, place) = parameters["loop"], divmod(unit, len(methods))
+    methods = parameters.methods
+    loop, (number, place) = parameters.loop, divmod(unit, len(methods))
     method = methods[place]
     p, state = svm_parameters(method), load_state(context, loop, number, method)
     if not state.finished:

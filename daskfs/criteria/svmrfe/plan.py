@@ -8,13 +8,14 @@ from typing import Any
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.row_blocks import room_between_rounds, row_parts
-from daskfs.criteria.slab import method_to_json
 from daskfs.criteria.svmrfe.criterion import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
     CENTER_BYTES,
     SVM_CHOOSE_STAGE,
     SVM_ROWS_STAGE,
     SVM_TABLES_STAGE,
+    EliminationParameters,
+    KeptRowsParameters,
     groups_cost,
     kept_cost,
     rows_key,
@@ -24,6 +25,7 @@ from daskfs.criteria.svmrfe.exact import (
     LOOP,
     SVM_DROP_STAGE,
     SVM_JUDGE_STAGE,
+    RoundParameters,
     copies_cost,
     judging_cost,
     judging_units,
@@ -32,6 +34,7 @@ from daskfs.criteria.svmrfe.exact import (
 from daskfs.criteria.svmrfe.nystroem import (
     SVM_SOLVE_STAGE,
     SVM_SUMS_STAGE,
+    LandmarksParameters,
     all_sums_cost,
     held_rows_cost,
     landmark_parts,
@@ -92,11 +95,6 @@ class _Loop:
     def parameters(self) -> list[SVMParameters]:
         """Parameters of the methods."""
         return [svm_parameters(method) for method in self.methods]
-
-    @property
-    def stored_methods(self) -> list[dict[str, Any]]:
-        """The methods as stages store them."""
-        return [method_to_json(method) for method in self.methods]
 
     @property
     def scaling(self) -> str:
@@ -173,7 +171,7 @@ def _plan_rows(loop: _Loop) -> list[Stage]:
     for method, size in zip(loop.methods, loop.sizes, strict=True):
         groups.setdefault(rows_key(method, loop.route), (method, size))
     for key, (method, n_rows) in groups.items():
-        parameters = {"loop": loop.name, "key": key, "route": loop.route, "methods": [method_to_json(method)]}
+        parameters = KeptRowsParameters(loop.name, key, loop.route, method)
         choose = Stage.of(
             SVM_CHOOSE_STAGE,
             f"svm-choose-{key}",
@@ -202,7 +200,7 @@ def _plan_rows(loop: _Loop) -> list[Stage]:
 def _plan_exact(loop: _Loop) -> list[Stage]:
     """Plan the two stages of a round that trains machines on the kept rows."""
     d, methods, parameters, n_rows = loop.shape.n_features, loop.methods, loop.parameters, loop.sizes
-    n_units = len(judging_units(list(methods), loop.n_classes, d))
+    n_units = len(judging_units(methods, loop.n_classes, d))
     rounds = [total(round_cost(p, n, d)) for p, n in zip(parameters, n_rows, strict=True)]
     own = total(copies_cost(min(n_rows), d))
 
@@ -216,7 +214,7 @@ def _plan_exact(loop: _Loop) -> list[Stage]:
     busy, kept = max(total(cost) for cost in costs(0)), total(loop.process) + rows
     holding = _held_rounds(loop, busy, kept, rounds, own)
     judging, dropping = costs(min(holding, sum(rounds) - own))
-    shared = {"methods": loop.stored_methods, "held_bytes": holding, "round_bytes": rounds}
+    shared = RoundParameters(tuple(methods), holding, tuple(rounds))
     criteria = n_units * WORD * d
     graph = max((2 * WORD * loop.shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
     judge = Stage.of(
@@ -261,12 +259,8 @@ def _plan_landmarks(loop: _Loop) -> list[Stage]:
     kept = total(process) + total(groups_cost(methods, "landmarks", m, d, 2))
     whole = total(held_rows_cost(shape, loop.parameters[0].score_scaling))
     holding = min(room_between_rounds(loop.shape.n_samples, busy, kept, loop.memory_limit), whole)
-    shared = {
-        "methods": loop.stored_methods,
-        "loop": loop.name,
-        "held_bytes": holding,
-        "all_rows": any(p.laplacian for p in loop.parameters),
-    }
+    all_rows = any(p.laplacian for p in loop.parameters)
+    shared = LandmarksParameters(tuple(methods), loop.name, holding, all_rows)
     written = parts.n_stretches * total(all_sums_cost(methods, m, columns))
     of_part = loop.states + total(landmarks) + CENTER_BYTES * d
     passes = Stage.of(
@@ -293,13 +287,8 @@ def _plan_landmarks(loop: _Loop) -> list[Stage]:
 def _plan_tables(loop: _Loop) -> Stage:
     d, is_exact = loop.shape.n_features, loop.route == "exact"
     written = len(loop.methods) * 3 * WORD * d
-    parameters = {
-        "methods": loop.stored_methods,
-        "loop": loop.name,
-        "route": loop.route,
-        "sizes": [{"n_rows" if is_exact else "n_landmarks": size} for size in loop.sizes],
-        "closing": "svm-drop" if is_exact else f"svm-solve-{loop.scaling}",
-    }
+    closing = "svm-drop" if is_exact else f"svm-solve-{loop.scaling}"
+    parameters = EliminationParameters(tuple(loop.methods), loop.name, loop.route, tuple(loop.sizes), closing)
     return Stage.of(
         SVM_TABLES_STAGE,
         loop.tables,

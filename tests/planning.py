@@ -1,0 +1,72 @@
+"""Parameters of stages as a plan has them, of which a test changes what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daskfs.criteria.registry import make_method
+from daskfs.evaluation.design import EvaluationParameters, NewRankings
+from daskfs.graph.spec import GraphSpec
+from daskfs.sources import SourceSpec
+from daskfs.sources.state import SourceState
+from daskfs.store.tiles import Shape
+from daskfs.tiles.ingest import TileParameters
+
+
+def tile_parameters(shape: Shape, missing: str = "mean") -> TileParameters:
+    """Return the parameters of stages that write X."""
+    return TileParameters(
+        source=SourceSpec("x", missing=missing),
+        state=SourceState({}, {}, {}),
+        fingerprint="",
+        shape=shape,
+        task="auto",
+        write_x=True,
+        x_path=None,
+        named=False,
+        row_names=False,
+    )
+
+
+def evaluation_parameters(methods: Sequence[str], **changed: Any) -> EvaluationParameters:
+    """Return the parameters of an evaluation of methods with these labels."""
+    plain: dict[str, Any] = {
+        "methods": tuple(make_method("VarianceScore", {}, label) for label in methods),
+        "models": (),
+        "n_selected": (5, 10),
+        "n_splits": 3,
+        "n_repeats": 1,
+        "scaling": None,
+        "max_samples": 100,
+        "setting": "transductive",
+        "labels": None,
+        "n_draws": 5,
+        "train_on": "all",
+        "n_classes": None,
+        "random_state": 0,
+        "baselines": (),
+        "chance": None,
+        "is_asked": True,
+        "class_subsets": ((None, None),),
+        "informative": (),
+        "filtered": False,
+        "anew": None,
+        "slab_columns": 10,
+    }
+    return EvaluationParameters(**{**plain, **changed})
+
+
+def new_rankings(**changed: Any) -> NewRankings:
+    """Return how an evaluation ranks anew."""
+    plain: dict[str, Any] = {
+        "search": GraphSpec(),
+        "redundancy": None,
+        "given": None,
+        "joint_features": None,
+        "lists_of_run": False,
+        "memory_limit": None,
+        "bands_per_unit": 1,
+        "n_parts": 1,
+    }
+    return NewRankings(**{**plain, **changed})
