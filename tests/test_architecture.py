@@ -72,6 +72,8 @@ def imports_of(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= {one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)}
     return frozenset(name.removeprefix("daskfs.") for name in found if name.startswith("daskfs.") and _is_module(name))
 
 

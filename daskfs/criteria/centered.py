@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Criterion, Parameters
-from daskfs.criteria.statistics import NeedMoments, Statistics, statistic_of
+from daskfs.criteria.statistics import NeedMoments, Statistics
 from daskfs.kernels.scaling import without_zscore
-from daskfs.kernels.statistics.moments import Moments
 
 CENTERED_FIELDS = ("score", "mean", "m2")
 
@@ -36,5 +35,5 @@ def _needs(parameters: Parameters) -> tuple[NeedMoments]:
 
 def _fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return mean, m2, and a score of 0, NaN for a constant feature, each (width,), float64; later stages score."""
-    moments = statistic_of(statistics, _needs(parameters)[0], Moments)
+    moments = statistics[_needs(parameters)[0]]
     return {"score": np.where(moments.is_constant, np.nan, 0.0), "mean": moments.mean, "m2": moments.m2}

@@ -26,6 +26,7 @@ CONSENSUS = Criterion(
     combines=True,
     untested="the ranks of other methods are combined",
 )
+CRITERIA = (CONSENSUS,)
 
 
 def with_consensus(methods: Sequence[Method]) -> list[Method]:

@@ -11,17 +11,14 @@ from scipy.special import chdtrc, fdtrc, kolmogorov, stdtr
 
 from daskfs.criteria.registry import Criterion, Parameters, Significance, TestedParameters
 from daskfs.criteria.statistics import (
-    Need,
     NeedClassMoments,
     NeedDistributions,
     NeedMoments,
     NeedTargetMoments,
     Statistics,
-    statistic_of,
 )
 from daskfs.kernels.labels import Task
-from daskfs.kernels.statistics.distributions import Distributions
-from daskfs.kernels.statistics.moments import ClassMoments, Moments, TargetMoments
+from daskfs.kernels.statistics.moments import ClassMoments, TargetMoments
 
 
 # ------------------------------------------------------------------------------------------------------------- variance
@@ -32,7 +29,7 @@ def variance_needs(parameters: Parameters) -> tuple[NeedMoments]:
 
 def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return the fields, each (width,), float64; score: population variance (divisor n), NaN for a constant feature."""
-    moments = statistic_of(statistics, variance_needs(parameters)[0], Moments)
+    moments = statistics[variance_needs(parameters)[0]]
     return {
         "score": np.where(moments.is_constant, np.nan, moments.variance),
         "mean": moments.mean,
@@ -53,7 +50,7 @@ def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str
     Sums are over labeled rows. The score is +inf where the classes are constant and differ, and NaN where the feature
     is constant on the labeled rows.
     """
-    moments = statistic_of(statistics, fisher_needs(parameters)[0], ClassMoments)
+    moments = statistics[fisher_needs(parameters)[0]]
     between, within = scatters(moments)
     return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
@@ -86,7 +83,7 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
 
 
 def _fisher_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
-    return variance_ratio_pvalues(statistic_of(statistics, fisher_needs(parameters)[0], ClassMoments))
+    return variance_ratio_pvalues(statistics[fisher_needs(parameters)[0]])
 
 
 # -------------------------------------------------------------------------------------------------- Pearson correlation
@@ -104,11 +101,16 @@ class PearsonParameters(TestedParameters, TaskParameters):
     """Parameters of PearsonScore."""
 
 
-def pearson_needs(parameters: TaskParameters) -> tuple[Need]:
+def pearson_needs(parameters: TaskParameters) -> tuple[NeedClassMoments | NeedTargetMoments]:
     """Return the moments over labeled rows that the task needs."""
+    kind = NeedClassMoments if parameters.task == "classification" else NeedTargetMoments
+    return (kind(parameters.score_scaling),)
+
+
+def _labeled_moments(statistics: Statistics, parameters: TaskParameters) -> ClassMoments | TargetMoments:
     if parameters.task == "classification":
-        return (NeedClassMoments(parameters.score_scaling),)
-    return (NeedTargetMoments(parameters.score_scaling),)
+        return statistics[NeedClassMoments(parameters.score_scaling)]
+    return statistics[NeedTargetMoments(parameters.score_scaling)]
 
 
 def pearson_fields(statistics: Statistics, parameters: TaskParameters) -> Mapping[str, np.ndarray]:
@@ -117,14 +119,13 @@ def pearson_fields(statistics: Statistics, parameters: TaskParameters) -> Mappin
     With classes, the largest correlation with a one-against-the-rest indicator. NaN where the feature is constant on
     the labeled rows.
     """
-    moments = statistics[pearson_needs(parameters)[0]]
+    moments = _labeled_moments(statistics, parameters)
     if isinstance(moments, TargetMoments):
         scale = np.sqrt(moments.m2) * np.sqrt(moments.target_m2)
         correlation = np.full(scale.shape, np.nan)
         np.divide(moments.comoment, scale, out=correlation, where=(scale > 0) & ~moments.is_constant)
         correlation = np.clip(correlation, -1.0, 1.0)
         return {"score": np.abs(correlation), "correlation": correlation}
-    assert isinstance(moments, ClassMoments)
     by_class = _indicator_correlations(moments)
     # the last of equal classes: with two classes this gives the sign of the correlation with the class code
     size = np.abs(by_class)
@@ -140,8 +141,7 @@ def _pearson_pvalues(statistics: Statistics, parameters: PearsonParameters) -> n
     With more than two classes, the largest of several correlations is tested: its p-value times the number of classes
     (Bonferroni), at most 1.
     """
-    moments = statistics[pearson_needs(parameters)[0]]
-    assert isinstance(moments, ClassMoments | TargetMoments)
+    moments = _labeled_moments(statistics, parameters)
     size, n_compared = pearson_fields(statistics, parameters)["score"], 1
     if isinstance(moments, ClassMoments):
         n_rows, n_classes = int(moments.counts.sum()), int(np.count_nonzero(moments.counts))
@@ -185,7 +185,7 @@ def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping
 
     Distributions are over labeled rows; NaN where the feature is constant on these.
     """
-    found = statistic_of(statistics, kolmogorov_needs(parameters)[0], Distributions)
+    found = statistics[kolmogorov_needs(parameters)[0]]
     return {"score": found.distance, "threshold": found.threshold}
 
 
@@ -196,7 +196,7 @@ def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.nd
     correction (1970) for few rows; the largest one is at most as likely as all pairs together (Bonferroni). Values that
     repeat make the p-values too large, not too small.
     """
-    found = statistic_of(statistics, kolmogorov_needs(parameters)[0], Distributions)
+    found = statistics[kolmogorov_needs(parameters)[0]]
     counts = found.counts
     first, second = np.triu_indices(counts.size, 1)
     total = np.zeros(found.distance.shape)
@@ -231,7 +231,7 @@ def information_fields(statistics: Statistics, parameters: InformationParameters
     The score is NaN where the feature is constant on the labeled rows. ``edge_1``, ... are the least values of the bins
     in use except the first, ascending, then NaN.
     """
-    found = statistic_of(statistics, information_needs(parameters)[0], Distributions)
+    found = statistics[information_needs(parameters)[0]]
     edges = found.edges[parameters.n_bins]
     return {
         "score": np.where(found.is_constant, np.nan, found.gains[parameters.n_bins]),
@@ -247,7 +247,7 @@ def _information_pvalues(statistics: Statistics, parameters: InformationParamete
     asymptotically chi-squared. Bins count as equally frequent.
     """
     fields = information_fields(statistics, parameters)
-    counts = statistic_of(statistics, information_needs(parameters)[0], Distributions).counts
+    counts = statistics[information_needs(parameters)[0]].counts
     n_rows, n_bins, of_classes = counts.sum(), fields["bins_in_use"], counts.size - 1
     freedom = (n_bins - 1) * of_classes
     correction = 1 + (n_bins + 1) * (n_rows * (1 / counts).sum() - 1) / (6 * n_rows * max(of_classes, 1))

@@ -23,7 +23,6 @@ from daskfs.criteria.statistics import (
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors.metrics import checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
-from daskfs.kernels.statistics.moments import Moments
 
 FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -124,8 +123,12 @@ class LaplacianParameters(TestedParameters, GraphParameters):
         return (0, 1) if self.significance and self.graph == "neighbors" and not self.foreign_graph else (None,)
 
 
+def _forms(parameters: LaplacianParameters, half: int | None) -> NeedGraphForms:
+    return NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), half)
+
+
 def _statistics(parameters: LaplacianParameters, half: int | None = None) -> tuple[NeedGraphForms | NeedMoments, ...]:
-    forms = NeedGraphForms(parameters.score_scaling, parameters.weighting_of(half), half)
+    forms = _forms(parameters, half)
     return (forms,) if parameters.denominator == "degree" else (forms, NeedMoments(parameters.score_scaling))
 
 
@@ -136,11 +139,9 @@ def laplacian_fields(
 
     The score is in [0, 2] if D holds the degrees, and NaN for a feature that is constant on the rows with an edge.
     """
-    forms, *moments = (statistics[need] for need in _statistics(parameters, half))
-    assert isinstance(forms, GraphForms)
-    for of_rows in moments:  # with D = I
-        assert isinstance(of_rows, Moments)
-        forms = replace(forms, denominator=of_rows.m2)
+    forms = statistics[_forms(parameters, half)]
+    if parameters.denominator == "variance":  # D = I
+        forms = replace(forms, denominator=statistics[NeedMoments(parameters.score_scaling)].m2)
     return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
 
 

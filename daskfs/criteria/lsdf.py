@@ -11,16 +11,13 @@ from daskfs.criteria.filters import scatter_ratio, scatters
 from daskfs.criteria.laplacian import NeighborParameters
 from daskfs.criteria.registry import Criterion, PositiveNumber, Significance, TestedParameters
 from daskfs.criteria.statistics import (
-    GraphForms,
     NeedClassMoments,
     NeedGraphForms,
     NeedTails,
     Statistics,
-    statistic_of,
 )
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.statistics.moments import ClassMoments
-from daskfs.kernels.statistics.permutation import Tails, ratio_pvalues
+from daskfs.kernels.statistics.permutation import ratio_pvalues
 from daskfs.kernels.statistics.ratios import class_invariants, class_terms
 from daskfs.store.context import Context
 
@@ -62,13 +59,13 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     l labeled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs of
     different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2, without cancellation.
     """
-    moments = statistic_of(statistics, _classes(parameters), ClassMoments)
+    moments = statistics[_classes(parameters)]
     present = moments.counts > 0
     counts, m2 = moments.counts[present, None], moments.m2[present]
     between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
     within = parameters.same_class_weight * (counts * m2).sum(axis=0)
     if parameters.graph != "none":
-        within = within + statistic_of(statistics, _edges(parameters), GraphForms).numerator
+        within = within + statistics[_edges(parameters)].numerator
     return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
 
@@ -85,13 +82,13 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     permutations, the edges to a constant K: the score (S - W) / (g W + K) falls with W for every weight g and graph. So
     the test is that of W.
     """
-    moments = statistic_of(statistics, _classes(parameters), ClassMoments)
+    moments = statistics[_classes(parameters)]
     present = moments.counts > 0
     counts, m2 = moments.counts[present].astype(np.float64), moments.m2[present]
     total = np.add(*scatters(moments))
     by_size = (counts[:, None] * m2).sum(axis=0)  # unlike a product of matrices the same for every width of a panel
     within = np.divide(by_size, total, out=np.full(total.shape, np.nan), where=total > 0)
-    tails = statistic_of(statistics, NeedTails(parameters.score_scaling, of_labeled=True), Tails)
+    tails = statistics[NeedTails(parameters.score_scaling, of_labeled=True)]
     expected, invariants = class_invariants(counts)
     return ratio_pvalues(within, invariants, tails, (expected, counts.size))
 

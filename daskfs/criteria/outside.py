@@ -34,7 +34,9 @@ OUTSIDE = Criterion(
     reason="not ranked by the selector",
     needs_labels=True,
     is_joint=True,
+    is_outside=True,
 )
+CRITERIA = (OUTSIDE,)
 
 
 def outside_method(selector: Any, label: str) -> Method:

@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from daskfs.criteria.registry import Criterion, enough_labels
-from daskfs.criteria.statistics import Need, Statistic
+from daskfs.criteria.statistics import SeenColumns, Statistics
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store.tiles import Tiles
-
-
-class ObservedRows(NamedTuple):
-    """Rows that have a value of some columns: values, shape (n_rows, width), labels and weights, (n_rows,)."""
-
-    values: np.ndarray
-    labels: Labels | None
-    weights: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -50,16 +41,21 @@ class Group:
     marks: np.ndarray | None
     counts: bool
     n_distinct: int
-    statistics: dict[Need, Statistic] = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=Statistics)
 
-    def seen(self, values: np.ndarray, labels: Labels | None, weights: np.ndarray | None) -> ObservedRows:
-        """Return the rows that have these columns of a panel; values (n_samples, width), weights (n_samples,)."""
+    def seen(self, panel: SeenColumns) -> SeenColumns:
+        """Return the rows that have these columns of a panel."""
         if self.marks is None:
-            return ObservedRows(values, labels, weights)
-        rows = _marked_rows(self.marks, len(values))
-        own = np.ascontiguousarray(values[rows[:, None], self.columns])
-        of_rows = None if labels is None else replace(labels, values=labels.values[rows])
-        return ObservedRows(own, of_rows, None if weights is None else weights[rows])
+            return replace(panel, statistics=self.statistics)
+        rows, labels, weights = _marked_rows(self.marks, len(panel.values)), panel.labels, panel.weights
+        return replace(
+            panel,
+            numbers=panel.numbers[self.columns],
+            values=np.ascontiguousarray(panel.values[rows[:, None], self.columns]),
+            labels=None if labels is None else replace(labels, values=labels.values[rows]),
+            weights=None if weights is None else weights[rows],
+            statistics=self.statistics,
+        )
 
     def serves(self, criterion: Criterion) -> bool:
         """Return whether a criterion can score the columns: rows count, and have enough labels."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from pydantic import NonNegativeInt
 
 from daskfs.criteria.registry import Criterion, Parameters
-from daskfs.criteria.statistics import Need, NeedMoments, NeedNumbers, Statistics, statistic_of
-from daskfs.kernels.statistics.moments import Moments
+from daskfs.criteria.statistics import Need, NeedMoments, SeenColumns, Statistics
 
 
 class ChanceParameters(Parameters):
@@ -42,7 +42,18 @@ def uniform_numbers(features: np.ndarray, random_state: int) -> np.ndarray:
     return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def chance_needs(parameters: ChanceParameters) -> tuple[Need, ...]:
+@dataclass(frozen=True)
+class NeedNumbers(Need[np.ndarray]):
+    """Numbers of the panel's columns among all features, shape (width,), int64."""
+
+    scaling: None = None
+
+    def compute(self, seen: SeenColumns) -> np.ndarray:
+        """Return the numbers."""
+        return seen.numbers
+
+
+def chance_needs(parameters: ChanceParameters) -> tuple[NeedMoments, NeedNumbers]:
     """Return the needs: moments, to find constant features, and feature numbers."""
     return (NeedMoments(parameters.score_scaling), NeedNumbers())
 
@@ -50,9 +61,8 @@ def chance_needs(parameters: ChanceParameters) -> tuple[Need, ...]:
 def chance_fields(statistics: Statistics, parameters: ChanceParameters) -> Mapping[str, np.ndarray]:
     """Return the numbers drawn, shape (width,), float64; NaN for a constant feature."""
     of_moments, of_numbers = chance_needs(parameters)
-    moments = statistic_of(statistics, of_moments, Moments)
-    drawn = uniform_numbers(statistic_of(statistics, of_numbers, np.ndarray), parameters.random_state)
-    return {"score": np.where(moments.is_constant, np.nan, drawn)}
+    drawn = uniform_numbers(statistics[of_numbers], parameters.random_state)
+    return {"score": np.where(statistics[of_moments].is_constant, np.nan, drawn)}
 
 
 CRITERIA = (

@@ -24,9 +24,9 @@ from daskfs.criteria.statistics import (
     NeedMoments,
     NeedTails,
     Statistics,
-    statistic_of,
+    tested_halves,
 )
-from daskfs.kernels.statistics.permutation import RatioInvariants, Tails, ratio_pvalues
+from daskfs.kernels.statistics.permutation import ratio_pvalues
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -48,7 +48,7 @@ class RatioTest:
     """
 
     invariants: Callable[[Any, int | None], NeedInvariants]
-    ratio_needs: Callable[[Any, int | None], tuple[Need, ...]]
+    ratio_needs: Callable[[Any, int | None], tuple[Need[Any], ...]]
     ratio: Callable[[Statistics, Any, int | None], np.ndarray]
     of_labeled: bool = False
 
@@ -57,11 +57,11 @@ class RatioTest:
         """The test, for the registry."""
         return Significance(self.needs, self.pvalues, self.permuted)
 
-    def needs(self, parameters: Any) -> tuple[Need, ...]:
+    def needs(self, parameters: Any) -> tuple[Need[Any], ...]:
         """Return the statistics needed: ratios and invariants on the graph, or on those of both halves."""
         scaling = parameters.score_scaling
         # the forms take the moments of all rows as well
-        found: list[Need] = [NeedMoments(scaling), NeedTails(scaling, self.of_labeled)]
+        found: list[Need[Any]] = [NeedMoments(scaling), NeedTails(scaling, self.of_labeled)]
         for half in _halves(parameters):
             found += [*self.ratio_needs(parameters, half), self.invariants(parameters, half)]
             found += [] if half is None else [NeedHalves()]
@@ -69,14 +69,14 @@ class RatioTest:
 
     def pvalues(self, statistics: Statistics, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the p-values of the columns, (width,), float64, and a mask of those in doubt."""
-        tails = statistic_of(statistics, NeedTails(parameters.score_scaling, self.of_labeled), Tails)
+        tails = statistics[NeedTails(parameters.score_scaling, self.of_labeled)]
         found, in_doubt = np.full(tails.moments[2].shape, np.nan), np.zeros(tails.moments[2].shape, bool)
         for half in _halves(parameters):
-            invariants = statistic_of(statistics, self.invariants(parameters, half), RatioInvariants)
+            invariants = statistics[self.invariants(parameters, half)]
             own, own_doubt = ratio_pvalues(self.ratio(statistics, parameters, half), invariants, tails)
             if half is None:
                 return own, own_doubt
-            tested = statistic_of(statistics, NeedHalves(), np.ndarray) == half
+            tested = statistics[NeedHalves()] == half
             found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
         return found, in_doubt
 
@@ -113,7 +113,7 @@ class RatioTest:
             tested = np.arange(numbers.size)
             if half is not None:
                 if layout.HALVES not in held:
-                    held[layout.HALVES] = context.store.open(layout.HALVES)[2]
+                    held[layout.HALVES] = tested_halves(context.store)
                 tested = np.flatnonzero(held[layout.HALVES][numbers] == half)
             need = self.invariants(parameters, half)
             if tested.size and need not in held:

@@ -114,7 +114,7 @@ class Significance:
         Function of the parameters: what features that pass do, for a reader.
     """
 
-    needs: Callable[[Any], tuple[Need, ...]]
+    needs: Callable[[Any], tuple[Need[Any], ...]]
     pvalues: Callable[[Statistics, Any], Any]
     permuted: Callable[[Context, Any, np.ndarray, np.ndarray, MutableMapping[Any, Any]], np.ndarray] | None = None
     meaning: Callable[[Any], str] = lambda _: "follow the labels"
@@ -148,7 +148,9 @@ class Criterion:
     pairs_features
         Whether every pair of features is compared, in time quadratic in their number.
     combines
-        Whether rankings of other methods are combined, instead of X scored.
+        Whether rankings of other methods are combined, instead of X scored; a job asks for it by a key of its own.
+    is_outside
+        Whether a selector of another library ranks, which no job may name.
     significance
         Test of single features; None if no distribution of the score is known.
     untested
@@ -161,7 +163,7 @@ class Criterion:
     direction: Direction
     fields: tuple[str, ...]
     parameters: type[Parameters]
-    statistics: Callable[[Any], tuple[Need, ...]] = lambda _: ()
+    statistics: Callable[[Any], tuple[Need[Any], ...]] = lambda _: ()
     score: Callable[[Statistics, Any], Mapping[str, np.ndarray]] = lambda _, __: {}
     reason: str = "constant feature"
     unscored: str = ""
@@ -172,6 +174,7 @@ class Criterion:
     is_joint: bool = False
     pairs_features: bool = False
     combines: bool = False
+    is_outside: bool = False
     slab_fields: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
@@ -189,6 +192,8 @@ class Criterion:
         "rescaled_regression.criterion",
         "svmrfe.criterion",
         "random_order",
+        "consensus",
+        "outside",
     )
 
 
@@ -203,7 +208,7 @@ class Method:
     """Whether the table holds the result of :func:`daskfs.kernels.aggregate.combine_ranks` over batches."""
 
     @property
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[Need[Any], ...]:
         """Statistics that the criterion needs."""
         return (*self.criterion.statistics(self.parameters), *(self.test.needs(self.parameters) if self.test else ()))
 
@@ -340,8 +345,8 @@ class Method:
 
 
 @cache
-def criteria() -> Mapping[str, Criterion]:
-    """Return the registry, by name, in the order of its families."""
+def _rows() -> Mapping[str, Criterion]:
+    """Return all entries by name, in the order of the families."""
     rows: dict[str, Criterion] = {}
     for family in Criterion.families:
         module = import_module(f"daskfs.criteria.{family}")
@@ -353,22 +358,24 @@ def criteria() -> Mapping[str, Criterion]:
     return rows
 
 
+@cache
+def criteria() -> Mapping[str, Criterion]:
+    """Return the criteria that a job may list, by name, in the order of their families."""
+    return {name: row for name, row in _rows().items() if not (row.combines or row.is_outside)}
+
+
 def criterion_named(name: str) -> Criterion:
     """Return a criterion, or the consensus of several, by name; :class:`JobError` with the nearest name."""
-    consensus: Criterion = import_module("daskfs.criteria.consensus").CONSENSUS
-    if name == consensus.name:
-        return consensus
-    table = criteria()
-    if name not in table:
-        msg = f"unknown method '{name}'.{nearest(name, tuple(table))} Methods: {', '.join(table)}."
+    found, listed = _rows().get(name), criteria()
+    if found is None or found.is_outside:
+        msg = f"unknown method '{name}'.{nearest(name, tuple(listed))} Methods: {', '.join(listed)}."
         raise JobError(msg)
-    return table[name]
+    return found
 
 
 def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None, *, strict: bool = False) -> Method:
     """Return a method with checked parameters; :class:`JobError` names an unknown or wrong one."""
-    outside: Criterion = import_module("daskfs.criteria.outside").OUTSIDE  # no job may name it
-    criterion = outside if name == outside.name else criterion_named(name)
+    criterion = _rows().get(name) or criterion_named(name)
     try:
         checked = criterion.parameters.model_validate(dict(parameters), strict=strict)
     except ValidationError as error:

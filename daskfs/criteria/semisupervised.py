@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 from daskfs.criteria.laplacian import FiniteWidth, MetricFields, quotient
 from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import GraphScalingChoice
-from daskfs.criteria.statistics import GraphForms, NeedGraphForms, Statistics, statistic_of
+from daskfs.criteria.statistics import NeedGraphForms, Statistics
 from daskfs.criteria.supervised import target_weighting
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, TargetGraph, Weighting
 
@@ -66,7 +66,7 @@ def semi_supervised_fields(statistics: Statistics, parameters: SemiSupervisedPar
     All are (width,), float64; NaN for a feature constant on the rows that have an edge. Where it is constant on the
     labeled rows only, the second factor is 0/0 and is left out.
     """
-    first, second = (quotient(statistic_of(statistics, need, GraphForms)) for need in _statistics(parameters))
+    first, second = (quotient(statistics[need]) for need in _statistics(parameters))
     return {"score": first * np.where(np.isnan(second), 1.0, second), "mixed": first, "supervised": second}
 
 

@@ -15,44 +15,28 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.laplacian_forms import graph_forms
-from daskfs.criteria.pairwise_missing import Group, ObservedRows, Panel, cut_panels
+from daskfs.criteria.pairwise_missing import Group, Panel, cut_panels
 from daskfs.criteria.registry import PVALUE, Method
 from daskfs.criteria.statistics import (
     NO_FORMS,
-    GraphForms,
     Need,
-    NeedDistributions,
     NeedGraphForms,
-    NeedHalves,
-    NeedInvariants,
     NeedMoments,
-    NeedNumbers,
-    NeedOfLabels,
-    NeedOfStore,
-    NeedSignTable,
-    NeedTails,
-    distribution_statistics,
-    need_reads_labels,
-    panel_statistic,
-    panel_tails,
-    sign_table,
-    statistic_of,
+    SeenColumns,
+    Statistics,
+    tested_halves,
 )
 from daskfs.graph.edges import marks_cost, stored_edges
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.labels import Labels
 from daskfs.kernels.panel.backend import Passes, passes_for
 from daskfs.kernels.panel.numpy import CACHE_LINE, ROW_MARK_BYTES, SPARSE_SHARE
-from daskfs.kernels.statistics.distributions import GATHERED_COLUMNS, SORT_BYTES
-from daskfs.kernels.statistics.moments import GROUPED_BYTES, Moments, column_moments
-from daskfs.kernels.statistics.permutation import RatioInvariants
-from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.kernels.statistics.moments import column_moments
+from daskfs.stages.cost import Array, Cost, Objects, fullest
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.store import Store
 from daskfs.store.tiles import PANEL_WIDTH, Shape, Tiles
 from daskfs.tiles.shapes import conversion_cost, tile_cost
 
@@ -93,20 +77,20 @@ def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None
     labels = labels and labels.counted(weights)
     counts = context.label_counts() if any(method.criterion.needs_labels for method in methods) else None
     panels = cut_panels(tiles, columns.start, columns.stop, labels, weights, counts.n_distinct if counts else 0)
-    every = list(dict.fromkeys(need for method in methods for need in method.needs))
-    _add_stored(context.store, [need for need in every if isinstance(need, NeedOfStore)], panels)
-    needs: list[Need] = [need for need in every if not isinstance(need, NeedOfStore)]
+    needs = list(dict.fromkeys(need for method in methods for need in method.needs))
     for scaling in dict.fromkeys(need.scaling for need in needs):
         scaled = tiles.scaled_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
         passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
         wanted = [need for need in needs if need.scaling == scaling]
-        for panel, values in zip(panels, scaled, strict=True):
-            for group in panel.groups:
-                _add_statistics(panel, group, wanted, group.seen(values, labels, weights), passes)
-        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], panels, scaled, passes)
-        for need in [n for n in wanted if isinstance(n, NeedSignTable)]:
-            _add_sign_tables(need, panels, scaled, labels, weights)
-        del scaled  # free it before the next copy
+        seen = [
+            SeenColumns(panel.numbers, values, labels, weights, passes, wanted, context.store, Statistics())
+            for panel, values in zip(panels, scaled, strict=True)
+        ]
+        forms = list(dict.fromkeys(form for need in wanted for form in need.forms))
+        _compute(panels, seen, [need for need in wanted if not need.forms])
+        _add_graph_forms(context, forms, panels, scaled, passes)
+        _compute(panels, seen, [need for need in wanted if need.forms])
+        del scaled, seen  # free them before the next copy
     tables = {
         method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
     }
@@ -131,7 +115,7 @@ def reads_labels(methods: Sequence[Method], *, pairwise: bool) -> bool:
     """
     if pairwise:
         return any(method.criterion.needs_labels for method in methods)
-    return any(need_reads_labels(need) for method in methods for need in method.needs)
+    return any(need.reads_labels for method in methods for need in method.needs)
 
 
 def slab_table(method: Method) -> str:
@@ -154,40 +138,19 @@ def _fields(
     return fields
 
 
-def _add_stored(store: Store, needs: Sequence[NeedInvariants | NeedHalves], panels: Sequence[Panel]) -> None:
-    """Add what stages before have stored: invariants of graphs, and the halves of the features."""
-    for need in needs:
-        if isinstance(need, NeedInvariants):
-            invariants = RatioInvariants.from_json(store.need_json(layout.INVARIANTS.format(need.key)))
-        else:
-            halves = store.open(layout.HALVES)[2]
-        for panel in panels:
-            for group in panel.groups:
-                group.statistics[need] = (
-                    invariants if isinstance(need, NeedInvariants) else halves[panel.numbers[group.columns]]
-                )
-
-
-def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: ObservedRows, passes: Passes) -> None:
-    """Add the statistics of panel and labels; without those of labels if no row that counts has one."""
-    if not group.counts:
-        return
-    found, sorts = group.statistics, [need for need in needs if isinstance(need, NeedDistributions)]
-    if group.n_distinct:
-        found.update(distribution_statistics(sorts, seen.values, seen.labels, seen.weights))
-    for need in needs:
-        if isinstance(need, NeedNumbers):
-            found[need] = panel.numbers[group.columns]
-        elif isinstance(need, NeedTails):
-            found[need] = panel_tails(need, seen.values, seen.labels, found.get(NeedMoments(need.scaling)), passes)
-        elif isinstance(need, NeedMoments) or (
-            isinstance(need, NeedOfLabels) and need not in sorts and group.n_distinct
-        ):
-            found[need] = panel_statistic(need, seen.values, seen.labels, seen.weights, passes)
+def _compute(panels: Sequence[Panel], seen: Sequence[SeenColumns], needs: Sequence[Need[Any]]) -> None:
+    """Add the statistics of columns; without those of labels if no row that counts has one."""
+    for panel, of_panel in zip(panels, seen, strict=True) if needs else ():
+        for group in panel.groups:
+            if group.counts:
+                of_group = group.seen(of_panel)
+                for need in needs:
+                    if group.n_distinct or not need.reads_labels:
+                        group.statistics.put(need, need.compute(of_group))
 
 
 def _add_graph_forms(
-    context: Context, needs: list[NeedGraphForms], panels: list[Panel], scaled: list[np.ndarray], passes: Passes
+    context: Context, needs: Sequence[NeedGraphForms], panels: list[Panel], scaled: list[np.ndarray], passes: Passes
 ) -> None:
     """Add the graph forms, streaming each graph once for all its weightings, over all panels.
 
@@ -198,10 +161,11 @@ def _add_graph_forms(
         if half is None:
             _add_forms(context, own, panels, scaled, passes)
             continue
-        halves = context.store.open(layout.HALVES)[2]
+        halves = tested_halves(context.store)
         for need in own:
             for panel in panels:
-                panel.groups[0].statistics[need] = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))
+                none = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))
+                panel.groups[0].statistics.put(need, none)
         chosen = [np.flatnonzero(halves[panel.numbers] == half) for panel in panels]
         parts = [part for part in zip(panels, scaled, chosen, strict=True) if part[2].size]
         if not parts:
@@ -211,7 +175,7 @@ def _add_graph_forms(
         forms = graph_forms(context, [need.weighting for need in own], copies, moments, passes)
         for need, found in zip(own, forms, strict=True):
             for (panel, _, columns), form in zip(parts, found, strict=True):
-                panel.groups[0].statistics[need] = form.among(panel.numbers.size, columns)
+                panel.groups[0].statistics.put(need, form.among(panel.numbers.size, columns))
 
 
 def _add_forms(
@@ -226,37 +190,21 @@ def _add_forms(
     moments = []
     unweighted = context.weights() is None
     for panel, values in zip(panels, scaled, strict=True):
-        known = panel.groups[0].statistics.get(of_all) if unweighted and panel.is_complete else None
-        moments.append(known if isinstance(known, Moments) else column_moments(values, None, passes))
+        known = panel.groups[0].statistics
+        is_known = unweighted and panel.is_complete and of_all in known
+        moments.append(known[of_all] if is_known else column_moments(values, None, passes))
     forms = graph_forms(context, [need.weighting for need in needs], scaled, moments, passes)
     for need, found in zip(needs, forms, strict=True):
         for panel, form in zip(panels, found, strict=True):
             for group in panel.groups:
-                group.statistics[need] = form if panel.is_complete else form.part(group.columns)
-
-
-def _add_sign_tables(
-    need: NeedSignTable,
-    panels: list[Panel],
-    scaled: list[np.ndarray],
-    labels: Labels | None,
-    weights: np.ndarray | None,
-) -> None:
-    """Add the class counts around the means of the graph forms."""
-    for panel, values in zip(panels, scaled, strict=True):
-        for group in panel.groups:
-            if group.n_distinct:
-                forms = statistic_of(group.statistics, need.forms, GraphForms)
-                seen = group.seen(values, labels, weights)
-                assert seen.labels is not None
-                group.statistics[need] = sign_table(seen.values, forms, seen.labels, seen.weights)
+                group.statistics.put(need, form if panel.is_complete else form.part(group.columns))
 
 
 def graph_needs(methods: Sequence[Method]) -> list[Weighting]:
     """Return the distinct weightings that the methods need, in order."""
     found: list[Weighting] = []
     for method in methods:
-        found += [need.weighting for need in method.needs if isinstance(need, NeedGraphForms)]
+        found += [form.weighting for need in method.needs for form in need.forms]
         found += method.parameters.weightings()
     return list(dict.fromkeys(found))
 
@@ -344,6 +292,7 @@ def score_cost(
     missing, and rows are picked column by column.
     """
     n_samples, labeled = shape.n_samples, reads_labels(methods, pairwise=pairwise)
+    scored = Array("columns", (n_samples, columns), "float64" if scaled else shape.dtype)
     statistics = Objects("statistics of columns with rows of their own", (2 + len(methods)) * columns, STATISTICS_BYTES)
     return (
         *process,
@@ -352,21 +301,10 @@ def score_cost(
         *tile_cost(shape, 4),
         *stream_cost(n_samples, weightings),
         *rows_cost(n_samples, labeled=labeled, weighted=weighted, scaled=scaled, pairwise=pairwise),
-        *grouped_cost(n_samples, columns, "float64" if scaled else shape.dtype, methods),
+        *fullest((), *(need.cost(scored) for method in methods for need in method.needs)),
         *conversion_cost(PANEL_WIDTH, 1 + pairwise),
         *((statistics,) if pairwise else ()),
     )
-
-
-def grouped_cost(n_samples: int, columns: int, dtype: str, methods: Sequence[Method]) -> Cost:
-    """List what statistics by label hold for each row, and the columns that some sort."""
-    needs = [need for method in methods for need in method.needs]
-    sorts = any(isinstance(need, NeedDistributions) for need in needs)
-    if not sorts and not any(isinstance(need, NeedOfLabels) for need in needs):
-        return ()
-    grouped = Objects("labeled rows by class or in order", n_samples, max(GROUPED_BYTES, SORT_BYTES * sorts))
-    copied = Array("labeled rows of the columns that are sorted", (n_samples, min(columns, GATHERED_COLUMNS)), dtype)
-    return (grouped, copied) if sorts else (grouped,)
 
 
 SCORE_STAGE = StageKind("score", __name__, score_slab, score_cost, arrays=create_scores, reads_weights=True)

@@ -6,30 +6,32 @@ statistic is computed once per panel, and each criterion turns a few short array
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.panel.backend import PLAIN, Passes
+from daskfs.kernels.panel.backend import Passes
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.statistics.contingency import class_table
-from daskfs.kernels.statistics.distributions import Distributions, distributions
+from daskfs.kernels.statistics.distributions import GATHERED_COLUMNS, SORT_BYTES, Distributions, distributions
 from daskfs.kernels.statistics.moments import (
+    GROUPED_BYTES,
     ClassMoments,
     Moments,
     TargetMoments,
     class_moments,
     column_moments,
-    row_blocks,
     target_moments,
 )
-from daskfs.kernels.statistics.mutual_information import cut_point
 from daskfs.kernels.statistics.permutation import RatioInvariants, Tails, column_tails
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.store import layout
+from daskfs.store.store import Store
 from daskfs.store.value_checks import MAX_MAGNITUDE
 
 Denominator = Literal["degree", "variance"]
@@ -70,83 +72,220 @@ NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty((2, 0)), np.empty(0, bo
 """Forms of no column."""
 
 
-@dataclass(frozen=True)
-class SignTable:
-    """Labeled rows of each class at or above the mean of a column.
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+N = TypeVar("N", bound="Need[Any]")
 
-    `upper`, shape (n_classes, width), has their numbers, and `counts`, shape (n_classes,), those of all; float64.
+
+@dataclass(frozen=True)
+class SeenColumns:
+    """Columns of a panel in the rows that have them, as a need sees them.
+
+    Attributes
+    ----------
+    numbers
+        Numbers of the features, shape (width,), int64.
+    values
+        Rescaled, shape (n_rows, width).
+    labels
+        Labels of the rows; those of weight 0 have none. None if no need reads them.
+    weights
+        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+    passes
+        Backend of the sums.
+    needs
+        All needs of these values.
+    statistics
+        Statistics that have been computed.
+    store
+        Run store.
     """
 
-    upper: np.ndarray
-    counts: np.ndarray
+    numbers: np.ndarray
+    values: np.ndarray
+    labels: Labels | None
+    weights: np.ndarray | None
+    passes: Passes
+    needs: Sequence[Need[Any]]
+    store: Store
+    statistics: Statistics
+
+    @property
+    def known(self) -> Labels:
+        """The labels, for a need that reads them."""
+        assert self.labels is not None
+        return self.labels
+
+
+class Statistics:
+    """Statistics of some columns, by the needs that ask for them."""
+
+    def __init__(self) -> None:
+        self._found: dict[Need[Any], Any] = {}
+
+    def __getitem__(self, need: Need[T]) -> T:
+        return cast("T", self._found[need])
+
+    def __contains__(self, need: Need[Any]) -> bool:
+        return need in self._found
+
+    def put(self, need: Need[T], statistic: T) -> None:
+        """Add a statistic."""
+        self._found[need] = statistic
+
+
+class Need(ABC, Generic[T_co]):
+    """A statistic that criteria ask for, which computes itself."""
+
+    scaling: Scaling | None
+    """Scaling of the values that it is of."""
+    reads_labels: ClassVar[bool] = False
+    """Whether it depends on the label of each row; it is then computed only where some row has one."""
+
+    @property
+    def forms(self) -> tuple[NeedGraphForms, ...]:
+        """Graph forms that are to be found before."""
+        return ()
+
+    @abstractmethod
+    def compute(self, seen: SeenColumns) -> T_co:
+        """Return the statistic."""
+
+    def cost(self, columns: Array) -> Cost:
+        """List what computing it takes in addition to the columns, of shape (n_samples, n_columns)."""
+        del columns
+        return ()
 
 
 @dataclass(frozen=True)
-class _OfColumns:
+class NeedOfValues(Need[T_co]):
     """Need of the columns of a panel, rescaled."""
 
     scaling: Scaling | None
 
 
-class NeedMoments(_OfColumns):
+class NeedMoments(NeedOfValues[Moments]):
     """Moments over all rows."""
 
+    def compute(self, seen: SeenColumns) -> Moments:
+        """Return the moments."""
+        return column_moments(seen.values, seen.weights, seen.passes)
 
-class NeedClassMoments(_OfColumns):
+
+def grouped_rows(columns: Array, each: int = GROUPED_BYTES) -> Cost:
+    """List what statistics by label hold for each row."""
+    return (Objects("labeled rows by class or in order", columns.shape[0], each),)
+
+
+class NeedClassMoments(NeedOfValues[ClassMoments]):
     """Moments of each class over labeled rows."""
 
+    reads_labels = True
 
-class NeedTargetMoments(_OfColumns):
+    def compute(self, seen: SeenColumns) -> ClassMoments:
+        """Return the moments."""
+        classes = len(seen.known.classes)
+        return class_moments(seen.values, seen.known.values, classes, seen.weights, seen.passes)
+
+    def cost(self, columns: Array) -> Cost:
+        """List the rows by class."""
+        return grouped_rows(columns)
+
+
+class NeedTargetMoments(NeedOfValues[TargetMoments]):
     """Joint moments with the target over labeled rows."""
+
+    reads_labels = True
+
+    def compute(self, seen: SeenColumns) -> TargetMoments:
+        """Return the moments; :class:`InputError` for targets whose squares float64 does not hold."""
+        F, weights, target = seen.values, seen.weights, np.asarray(seen.known.values, np.float64)
+        low, high = np.nanmin(target), np.nanmax(target)
+        if max(-low, high) > MAX_MAGNITUDE or 0 < high - low < 1 / MAX_MAGNITUDE:
+            msg = f"targets from {low:g} to {high:g} have squares that float64 does not hold: rescale them."
+            raise InputError(msg)
+        if (is_labeled := seen.known.is_labeled).all():
+            return target_moments(F, target, weights, seen.passes)
+        rows = np.flatnonzero(is_labeled)
+        return target_moments(F, target[rows], None if weights is None else weights[rows], seen.passes, rows)
+
+    def cost(self, columns: Array) -> Cost:
+        """List the labeled rows."""
+        return grouped_rows(columns)
 
 
 @dataclass(frozen=True)
-class NeedDistributions(_OfColumns):
+class NeedDistributions(NeedOfValues[Distributions]):
     """Distributions of the classes over labeled rows: their distances, or a table of classes against `n_bins` bins.
 
     All of these of one panel come from one sort.
     """
 
     n_bins: int | None = None
+    reads_labels = True
+
+    def compute(self, seen: SeenColumns) -> Distributions:
+        """Return the distributions that all needs of these values ask for."""
+        together = needs_of(seen.needs, NeedDistributions)
+        for other in together:
+            if other in seen.statistics:
+                return seen.statistics[other]
+        bins = [need.n_bins for need in together if need.n_bins is not None]
+        distances = any(need.n_bins is None for need in together)
+        return distributions(seen.values, seen.known.values, bins, seen.weights, distances=distances)
+
+    def cost(self, columns: Array) -> Cost:
+        """List the rows in order, and the columns that are sorted."""
+        n_samples, n_columns = columns.shape
+        size = (n_samples, min(n_columns, GATHERED_COLUMNS))
+        copied = Array("labeled rows of the columns that are sorted", size, columns.dtype)
+        return (*grouped_rows(columns, max(GROUPED_BYTES, SORT_BYTES)), copied)
 
 
 @dataclass(frozen=True)
-class NeedGraphForms(_OfColumns):
-    """Quadratic forms of one weighted graph; only of the features that `half` tests unless it is None, else NaN."""
+class NeedGraphForms(NeedOfValues[GraphForms]):
+    """Quadratic forms of one weighted graph; only of the features that `half` tests unless it is None, else NaN.
+
+    Those of all columns of a slab are found together, in one stream of the graph.
+    """
 
     weighting: Weighting
     half: int | None = None
 
-
-@dataclass(frozen=True)
-class NeedSignTable(_OfColumns):
-    """Classes of the labeled rows at or above the mean by degrees of one weighted graph."""
-
-    weighting: Weighting
-
     @property
-    def forms(self) -> NeedGraphForms:
-        """The need that provides the mean."""
-        return NeedGraphForms(self.scaling, self.weighting)
+    def forms(self) -> tuple[NeedGraphForms, ...]:
+        """The forms themselves."""
+        return (self,)
+
+    def compute(self, seen: SeenColumns) -> GraphForms:
+        """Return what the stream has found."""
+        return seen.statistics[self]
 
 
 @dataclass(frozen=True)
-class NeedNumbers:
-    """Numbers of the panel's columns among all features, shape (width,), int64."""
-
-    scaling: None = None
-
-
-@dataclass(frozen=True)
-class NeedTails(_OfColumns):
+class NeedTails(NeedOfValues[Tails]):
     """Central moments of higher order, over all rows or over those with a label."""
 
     of_labeled: bool = False
 
+    @property
+    def reads_labels(self) -> bool:  # type: ignore[override]
+        """Whether only rows with a label count."""
+        return self.of_labeled
+
+    def compute(self, seen: SeenColumns) -> Tails:
+        """Return the moments."""
+        F, passes, found, of_all = seen.values, seen.passes, seen.statistics, NeedMoments(self.scaling)
+        if not self.of_labeled or seen.known.is_labeled.all():
+            moments = found[of_all] if of_all in found else column_moments(F, None, passes)
+            return column_tails(F, moments, passes)
+        rows = np.flatnonzero(seen.known.is_labeled)
+        return column_tails(F, column_moments(F, None, passes, rows), passes, rows)
+
 
 @dataclass(frozen=True)
-class NeedInvariants:
-    """Invariants of the Laplacian of a graph and of D; see :mod:`daskfs.criteria.invariants`."""
+class NeedInvariants(Need[RatioInvariants]):
+    """Invariants of the Laplacian of a graph and of D, as :mod:`daskfs.criteria.invariants` stores them."""
 
     weighting: Weighting
     denominator: Denominator = "degree"
@@ -157,132 +296,27 @@ class NeedInvariants:
         """Short text that is safe as a store key."""
         return f"{self.weighting.key}-{self.denominator}"
 
+    def compute(self, seen: SeenColumns) -> RatioInvariants:
+        """Return the invariants."""
+        return RatioInvariants.from_json(seen.store.need_json(layout.INVARIANTS.format(self.key)))
+
 
 @dataclass(frozen=True)
-class NeedHalves:
+class NeedHalves(Need[np.ndarray]):
     """Half of the features that tests each of the panel's columns, 0 or 1, 2 for none, shape (width,), uint8."""
 
     scaling: None = None
 
-
-NeedOfStore = NeedInvariants | NeedHalves
-"""Needs that stages before have stored."""
-NeedOfLabels = NeedClassMoments | NeedTargetMoments | NeedDistributions
-Need = NeedMoments | NeedOfLabels | NeedTails | NeedGraphForms | NeedSignTable | NeedNumbers | NeedOfStore
-Statistic = (
-    Moments
-    | ClassMoments
-    | TargetMoments
-    | Distributions
-    | Tails
-    | GraphForms
-    | SignTable
-    | RatioInvariants
-    | np.ndarray
-)
-Statistics = Mapping[Need, Statistic]
-Kind = TypeVar("Kind")
+    def compute(self, seen: SeenColumns) -> np.ndarray:
+        """Return the halves."""
+        return tested_halves(seen.store)[seen.numbers]
 
 
-def statistic_of(statistics: Statistics, need: Need, kind: type[Kind]) -> Kind:
-    """Return the statistic of a need, which is of a kind."""
-    found = statistics[need]
-    assert isinstance(found, kind)
-    return found
+def tested_halves(store: Store) -> np.ndarray:
+    """Return the half of the features that tests each, 0 or 1, 2 for none, shape (n_features,), uint8."""
+    return store.open(layout.HALVES)[2]
 
 
-def need_reads_labels(need: Need) -> bool:
-    """Return whether a statistic depends on the label of each row."""
-    return isinstance(need, NeedOfLabels | NeedSignTable) or (isinstance(need, NeedTails) and need.of_labeled)
-
-
-def panel_statistic(
-    need: Need, F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None, passes: Passes = PLAIN
-) -> Statistic:
-    """Compute a statistic that needs the panel and the labels only.
-
-    Parameters
-    ----------
-    need
-        :class:`NeedMoments` or one of :data:`NeedOfLabels`. Graph forms of all panels of a slab are
-        computed together, in one stream of the graph.
-    F
-        Panel, shape (n_samples, width).
-    labels
-        Labels; rows of weight 0 have none.
-    weights
-        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
-    passes
-        Backend of the sums.
-    """
-    if isinstance(need, NeedMoments):
-        return column_moments(F, weights, passes)
-    assert labels is not None
-    if isinstance(need, NeedClassMoments):
-        return class_moments(F, labels.values, len(labels.classes), weights, passes)
-    if isinstance(need, NeedDistributions):
-        return distribution_statistics([need], F, labels, weights)[need]
-    target = np.asarray(labels.values, np.float64)
-    low, high = np.nanmin(target), np.nanmax(target)
-    if max(-low, high) > MAX_MAGNITUDE or 0 < high - low < 1 / MAX_MAGNITUDE:
-        msg = f"targets from {low:g} to {high:g} have squares that float64 does not hold: rescale them."
-        raise InputError(msg)
-    if (is_labeled := labels.is_labeled).all():
-        return target_moments(F, target, weights, passes)
-    known = np.flatnonzero(is_labeled)
-    return target_moments(F, target[known], None if weights is None else weights[known], passes, known)
-
-
-def panel_tails(
-    need: NeedTails, F: np.ndarray, labels: Labels | None, moments: Statistic | None, passes: Passes = PLAIN
-) -> Tails:
-    """Return the higher moments of a panel; `moments` are those of all rows if they are known, else None."""
-    if not need.of_labeled or (labels is not None and labels.is_labeled.all()):
-        known = moments if isinstance(moments, Moments) else column_moments(F, None, passes)
-        return column_tails(F, known, passes)
-    assert labels is not None
-    rows = np.flatnonzero(labels.is_labeled)
-    return column_tails(F, column_moments(F, None, passes, rows), passes, rows)
-
-
-def distribution_statistics(
-    needs: Sequence[NeedDistributions], F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None
-) -> dict[Need, Statistic]:
-    """Return the distributions of a panel that any method needs, from one sort of its columns.
-
-    The parameters are those of :func:`panel_statistic`.
-    """
-    if not needs:
-        return {}
-    assert labels is not None
-    bins = [need.n_bins for need in needs if need.n_bins is not None]
-    distances = any(need.n_bins is None for need in needs)
-    found = distributions(F, labels.values, bins, weights, distances=distances)
-    return {need: found for need in needs}
-
-
-def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
-    """Count the labeled rows of each class at or above the mean of each column.
-
-    Parameters
-    ----------
-    F
-        Panel, shape (n_samples, width).
-    forms
-        Forms of a weighted graph, with the means.
-    labels
-        Classes; rows of weight 0 have none.
-    weights
-        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
-    """
-    variance = np.zeros_like(forms.denominator)
-    np.divide(forms.denominator, forms.volume, out=variance, where=np.greater(forms.volume, 0))
-    point = cut_point(forms.mean, np.sqrt(variance))
-    codes, n_classes = labels.values, len(labels.classes)
-    upper = np.zeros((n_classes, F.shape[1]))
-    known = np.flatnonzero(codes >= 0)
-    for some in row_blocks(known.size):
-        rows = known[some]
-        upper += class_table(codes[rows], n_classes, F[rows] >= point, None if weights is None else weights[rows])
-    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
-    return SignTable(upper, counts.astype(np.float64))
+def needs_of(needs: Iterable[Need[Any]], kind: type[N]) -> list[N]:
+    """Return the needs of a kind, each once."""
+    return list(dict.fromkeys(need for need in needs if isinstance(need, kind)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from pydantic import PositiveInt
@@ -12,17 +13,14 @@ from daskfs.criteria.laplacian import FiniteWidth, quotient
 from daskfs.criteria.ratio_test import RatioTest
 from daskfs.criteria.registry import Criterion, Significance, TestedParameters
 from daskfs.criteria.statistics import (
-    GraphForms,
     Need,
     NeedClassMoments,
     NeedGraphForms,
     NeedInvariants,
     Statistics,
-    statistic_of,
 )
 from daskfs.graph.spec import Lists, TargetGraph, Weighting
 from daskfs.kernels.labels import Task
-from daskfs.kernels.statistics.moments import ClassMoments
 
 
 def target_weighting(lists: TargetGraph, n_neighbors: int, t: float) -> Weighting:
@@ -51,11 +49,17 @@ class SupervisedParameters(TestedParameters):
         return {self.target_graph.name: (self.target_graph, self.n_neighbors)}
 
 
-def _statistics(parameters: SupervisedParameters) -> tuple[NeedGraphForms | NeedClassMoments]:
-    if parameters.task == "classification":
-        return (NeedClassMoments(parameters.score_scaling),)
+def _classes(parameters: SupervisedParameters) -> NeedClassMoments:
+    return NeedClassMoments(parameters.score_scaling)
+
+
+def _edges(parameters: SupervisedParameters) -> NeedGraphForms:
     weighting = target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
-    return (NeedGraphForms(parameters.score_scaling, weighting),)
+    return NeedGraphForms(parameters.score_scaling, weighting)
+
+
+def _statistics(parameters: SupervisedParameters) -> tuple[NeedGraphForms | NeedClassMoments]:
+    return (_classes(parameters) if parameters.task == "classification" else _edges(parameters),)
 
 
 def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) -> Mapping[str, np.ndarray]:
@@ -69,21 +73,16 @@ def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) 
     Its degrees are 1, so f~'D f~ is the scatter about the mean and f'Lf that within classes: the score is 1 / (1 +
     Fisher score), 0 for a feature that is constant in each class.
     """
-    statistic = statistics[_statistics(parameters)[0]]
-    if isinstance(statistic, GraphForms):
-        return {
-            "score": quotient(statistic),
-            "numerator": statistic.numerator,
-            "denominator": statistic.denominator,
-        }
-    assert isinstance(statistic, ClassMoments)
-    between, within = scatters(statistic)
+    if parameters.task == "regression":
+        forms = statistics[_edges(parameters)]
+        return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
+    between, within = scatters(statistics[_classes(parameters)])
     total = between + within
     score = np.divide(within, total, out=np.full(total.shape, np.nan), where=total > 0)
     return {"score": score, "numerator": within, "denominator": total}
 
 
-def _test_needs(parameters: SupervisedParameters) -> tuple[Need, ...]:
+def _test_needs(parameters: SupervisedParameters) -> tuple[Need[Any], ...]:
     return _statistics(parameters) if parameters.task == "classification" else TEST.needs(parameters)
 
 
@@ -91,7 +90,7 @@ def _pvalues(statistics: Statistics, parameters: SupervisedParameters) -> tuple[
     """Return p-values of F with classes, whose score is 1 / (1 + Fisher score), else by permutation of targets."""
     if parameters.task == "regression":
         return TEST.pvalues(statistics, parameters)
-    found = variance_ratio_pvalues(statistic_of(statistics, _statistics(parameters)[0], ClassMoments))
+    found = variance_ratio_pvalues(statistics[_classes(parameters)])
     return found, np.zeros(found.shape, bool)
 
 
@@ -100,7 +99,7 @@ TEST = RatioTest(
         target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
     ),
     lambda parameters, _: _statistics(parameters),
-    lambda statistics, parameters, _: quotient(statistic_of(statistics, _statistics(parameters)[0], GraphForms)),
+    lambda statistics, parameters, _: quotient(statistics[_edges(parameters)]),
     of_labeled=True,
 )
 CRITERIA = (

@@ -15,7 +15,8 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from daskfs import LaplacianScore, SSelect, knn_graph
 from daskfs.criteria.plan import plan_finish
 from daskfs.criteria.registry import make_method
-from daskfs.criteria.statistics import GraphForms, sign_table
+from daskfs.criteria.sselect.criterion import sign_table
+from daskfs.criteria.statistics import GraphForms
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.contingency import class_table
 from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of

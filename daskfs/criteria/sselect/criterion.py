@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,8 +11,68 @@ from pydantic import Field, PositiveInt, model_validator
 
 from daskfs.criteria.laplacian import GraphParameters, quotient
 from daskfs.criteria.registry import Criterion
-from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedSignTable, SignTable, Statistics, statistic_of
-from daskfs.kernels.statistics.mutual_information import normalized_mutual_information
+from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedOfValues, SeenColumns, Statistics
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.statistics.contingency import class_table
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.statistics.mutual_information import cut_point, normalized_mutual_information
+
+
+@dataclass(frozen=True)
+class SignTable:
+    """Labeled rows of each class at or above the mean of a column.
+
+    `upper`, shape (n_classes, width), has their numbers, and `counts`, shape (n_classes,), those of all; float64.
+    """
+
+    upper: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class NeedSignTable(NeedOfValues[SignTable]):
+    """Classes of the labeled rows at or above the mean by degrees of one weighted graph."""
+
+    weighting: Weighting
+    reads_labels = True
+
+    @property
+    def forms(self) -> tuple[NeedGraphForms]:
+        """The forms that provide the mean."""
+        return (NeedGraphForms(self.scaling, self.weighting),)
+
+    def compute(self, seen: SeenColumns) -> SignTable:
+        """Return the table."""
+        return sign_table(seen.values, seen.statistics[self.forms[0]], seen.known, seen.weights)
+
+
+def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
+    """Count the labeled rows of each class at or above the mean of each column.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width).
+    forms
+        Forms of a weighted graph, with the means.
+    labels
+        Classes; rows of weight 0 have none.
+    weights
+        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    """
+    variance = np.zeros_like(forms.denominator)
+    np.divide(forms.denominator, forms.volume, out=variance, where=np.greater(forms.volume, 0))
+    point = cut_point(forms.mean, np.sqrt(variance))
+    codes, n_classes = labels.values, len(labels.classes)
+    upper = np.zeros((n_classes, F.shape[1]))
+    known = np.flatnonzero(codes >= 0)
+    for some in row_blocks(known.size):
+        rows = known[some]
+        upper += class_table(codes[rows], n_classes, F[rows] >= point, None if weights is None else weights[rows])
+    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
+    return SignTable(upper, counts.astype(np.float64))
+
 
 TradeOff = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -45,8 +106,8 @@ def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Map
 
     NaN where the graph term is NaN. With trade_off "auto" the score is NaN until :func:`mix_terms` makes it from both.
     """
-    table = statistic_of(statistics, _statistics(parameters)[1], SignTable)
-    graph_term = quotient(statistic_of(statistics, _statistics(parameters)[0], GraphForms))
+    of_graph, of_signs = _statistics(parameters)
+    graph_term, table = quotient(statistics[of_graph]), statistics[of_signs]
     label_term = 1.0 - normalized_mutual_information(table.upper, table.counts)
     label_term[np.isnan(graph_term)] = np.nan
     open_score = np.full_like(graph_term, np.nan)
