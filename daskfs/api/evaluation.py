@@ -43,7 +43,7 @@ from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.stored_column import StoredColumn
 from daskfs.sources.values import as_column
-from daskfs.stages.stage import Stage
+from daskfs.stages.stage import first_parameters
 from daskfs.store import layout
 from daskfs.store.context import Context, put_sample_column
 from daskfs.store.value_checks import check_finite
@@ -356,7 +356,9 @@ def evaluate_selectors(
             extent=extent,
             has_lists=False,
         )
-        if _parameters_of(stages).anew is None:
+        evaluated = first_parameters(stages, EVALUATE_STAGE)
+        assert evaluated is not None
+        if evaluated.anew is None:
             run_all(context, stages[:1], None if is_outside else pool, quiet=True)
             tables = score_features(context, methods, found, rep, pool)
             for method in methods:
@@ -367,7 +369,7 @@ def evaluate_selectors(
         notes = [f"{note}." for note in (transductive_note(block, methods), cut, *repeated) if note]
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
-        return _collected(context, stages, notes)
+        return _collected(context, evaluated, notes)
 
 
 def _as_list(values: Any) -> list[Any]:
@@ -431,12 +433,7 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
     )
 
 
-def _parameters_of(stages: Sequence[Stage]) -> EvaluationParameters:
-    return next(one for stage in stages if (one := stage.parameters_of(EVALUATE_STAGE)) is not None)
-
-
-def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) -> Evaluation:
-    parameters = _parameters_of(stages)
+def _collected(context: Context, parameters: EvaluationParameters, notes: Sequence[str]) -> Evaluation:
     design: dict[str, Any] = context.store.read_json(layout.EVALUATION_DESIGN)
     repeated = (f"{text}." for text in repeated_rows_warnings(context.store, parameters))
     warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters), *repeated)

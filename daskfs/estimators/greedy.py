@@ -20,7 +20,7 @@ from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import checked_scaling
 from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.plan.inline import filter_features
-from daskfs.ranking.redundancy import check_counts, numbered_choice
+from daskfs.ranking.redundancy import RedundancySpec, check_counts, numbered_choice
 from daskfs.store.context import Context
 
 
@@ -223,7 +223,7 @@ class RedundancyFilter(ScoreSelector):
         except JobError as error:
             raise InputError(str(error)) from None
 
-    def _filter(self, block: RedundancyBlock, names: list[str]) -> RedundancyFilter:
+    def _filter(self, block: RedundancyBlock, names: list[str]) -> RedundancySpec:
         """Return the filter, with feature indices for names."""
         keep, drop = (_as_names(wanted, names) for wanted in (self.keep, self.drop))
         try:
@@ -235,7 +235,7 @@ class RedundancyFilter(ScoreSelector):
         except JobError as error:
             raise InputError(str(error)) from None
         scaling = checked_scaling(getattr(self.estimator, "score_scaling", None), "score_scaling")
-        return RedundancyFilter(**block.model_dump(exclude={"keep", "drop", "groups"}), choice=choice, scaling=scaling)
+        return RedundancySpec(**block.model_dump(exclude={"keep", "drop", "groups"}), choice=choice, scaling=scaling)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -22,7 +22,7 @@ from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
-from daskfs.ranking.redundancy import RedundancyFilter
+from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.ranking.tables import method_scores
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import Array, Cost, Objects
@@ -65,7 +65,7 @@ class NewRankings:
     """
 
     search: GraphSpec
-    redundancy: RedundancyFilter | None
+    redundancy: RedundancySpec | None
     given: Literal["lists", "matrix"] | None
     joint_features: int | None
     lists_of_run: bool

@@ -33,7 +33,7 @@ from daskfs.plan.transforms import asked_scalings
 from daskfs.ranking.batches import RankedBatch
 from daskfs.ranking.consensus import plan_consensus
 from daskfs.ranking.plan import plan_combination, plan_redundancy
-from daskfs.ranking.redundancy import RedundancyFilter
+from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.stages.cost import MIN_UNITS, PROCESS, WORD, Cost, grown
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
@@ -115,7 +115,7 @@ class Chain:
     rep: Representation | None = None
     is_stored: bool = False
     batches: Sequence[RankedBatch] | None = None
-    redundancy: RedundancyFilter | None = None
+    redundancy: RedundancySpec | None = None
     filtered: Sequence[Method] = ()
     correlation: CorrelationSpec | None = None
     memory_limit: int | None = None

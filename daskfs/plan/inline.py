@@ -30,7 +30,7 @@ from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.lists import limited_lists, longest_given, needed_lists
 from daskfs.ranking.dropped import dropped_features, selectable
-from daskfs.ranking.redundancy import RedundancyFilter
+from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
@@ -193,7 +193,7 @@ def score_features(
 
 
 def filter_features(
-    context: Context, method: Method, wanted: RedundancyFilter, names: Sequence[str], pool: Pool | None = None
+    context: Context, method: Method, wanted: RedundancySpec, names: Sequence[str], pool: Pool | None = None
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """Filter redundant features from the ranking of a method that :func:`score_features` scored in the same context.
 

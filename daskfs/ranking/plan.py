@@ -16,7 +16,7 @@ from daskfs.ranking.redundancy import (
     PURPOSE,
     CandidateListsParameters,
     FilterParameters,
-    RedundancyFilter,
+    RedundancySpec,
 )
 from daskfs.stages.cost import WORD, Cost, total
 from daskfs.stages.stage import Stage
@@ -70,7 +70,7 @@ def plan_combination(
 
 
 def plan_redundancy(
-    shape: Shape, methods: Sequence[Method], wanted: RedundancyFilter, columns: int, process: Cost
+    shape: Shape, methods: Sequence[Method], wanted: RedundancySpec, columns: int, process: Cost
 ) -> list[Stage]:
     """Return the stages that filter redundant features from the rankings.
 

@@ -47,7 +47,7 @@ class FeatureChoice:
 
 
 @dataclass(frozen=True)
-class RedundancyFilter:
+class RedundancySpec:
     """A filter of rankings; fields are those of :class:`daskfs.job.redundancy.RedundancyBlock`.
 
     `scaling` is that of the values that are compared, and `n_wanted` the number of features to select, if that is set.
@@ -169,7 +169,7 @@ class CandidateListsParameters(StageParameters):
     """Parameters of "candidates"."""
 
     methods: tuple[Method, ...]
-    redundancy: RedundancyFilter
+    redundancy: RedundancySpec
 
 
 @dataclass(frozen=True)

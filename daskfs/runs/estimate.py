@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskfs.criteria.slab import SCORE_STAGE, ScoreParameters
 from daskfs.errors import JobError
-from daskfs.evaluation.design import DESIGN_STAGE, EvaluationParameters
+from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.progress import Progress, Silent
@@ -34,7 +34,7 @@ from daskfs.runs.pipeline import run_job
 from daskfs.runs.repair import error_context
 from daskfs.runs.status import PlannedRun, describe_plan, planned_run
 from daskfs.stages.machine import machine_cores
-from daskfs.stages.stage import Plan, Stage, with_fingerprints
+from daskfs.stages.stage import Plan, Stage, first_parameters, with_fingerprints
 from daskfs.tiles.ingest import COLUMNS_STAGE, LABELS_STAGE
 from daskfs.tiles.plan import TilePlan
 
@@ -156,14 +156,9 @@ def _rows_of_part(run: PlannedRun) -> int:
     """Return the rows of the larger part: at least as many as an evaluation uses, if there are so many."""
     shape = run.tiles.shape
     fitting = SAMPLE_BYTES * shape.n_samples // max(shape.x_bytes, 1)
-    evaluated = _evaluated(run)
+    evaluated = first_parameters(run.stages, DESIGN_STAGE)
     least = 1 if evaluated is None else evaluated.max_samples
     return min(max(min(max(fitting, FEWEST_ROWS), SAMPLE_ROWS), least), shape.n_samples)
-
-
-def _evaluated(run: PlannedRun) -> EvaluationParameters | None:
-    """Return the parameters of the evaluation; None without one."""
-    return next((one for stage in run.stages if (one := stage.parameters_of(DESIGN_STAGE)) is not None), None)
 
 
 def _here(settings: ClusterSettings) -> ClusterSettings:
@@ -216,7 +211,7 @@ def _engine(run: PlannedRun, job: Job) -> str:
 
 def _evaluation(job: Job, run: PlannedRun, n_rows: int) -> Any:
     """Return the evaluation of the larger part, of as many rows as that of the whole; None for other parts."""
-    used = _evaluated(run)
+    used = first_parameters(run.stages, DESIGN_STAGE)
     if job.evaluate is None or used is None or n_rows < _rows_of_part(run):
         return None
     return job.evaluate.model_copy(update={"max_samples": used.max_samples, "setting": used.setting})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from daskfs.errors import JobError
 from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks
 from daskfs.job.job import Job
-from daskfs.ranking.redundancy import RedundancyFilter, check_counts, numbered_choice, numbered_groups
+from daskfs.ranking.redundancy import RedundancySpec, check_counts, numbered_choice, numbered_groups
 from daskfs.runs.tiles import source_spec
 from daskfs.sources import open_source
 from daskfs.storage import as_path
@@ -50,7 +50,7 @@ def tested_blocks(job: Job, names: Sequence[str] | None) -> FeatureBlocks:
     return FeatureBlocks.of(names, numbered_groups(job.tests.block_of(), names, "significance.blocks"), job.tests.gap)
 
 
-def wanted_filter(job: Job, names: Sequence[str] | None) -> RedundancyFilter | None:
+def wanted_filter(job: Job, names: Sequence[str] | None) -> RedundancySpec | None:
     """Return the job's redundancy filter, or None if it has none.
 
     Lists and groups are converted to indices by the feature names; :class:`JobError` for a name that no feature has. If
@@ -63,4 +63,4 @@ def wanted_filter(job: Job, names: Sequence[str] | None) -> RedundancyFilter | N
     known = names if names is not None else block.keep
     drop, groups = (block.drop, block.group_of()) if names is not None else ((), {})
     choice = numbered_choice(known, block.keep, drop, groups, "select.redundancy.")
-    return RedundancyFilter(**scalars, choice=choice, scaling=job.transform.score, n_wanted=job.select.n_features)
+    return RedundancySpec(**scalars, choice=choice, scaling=job.transform.score, n_wanted=job.select.n_features)

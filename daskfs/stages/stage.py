@@ -116,8 +116,7 @@ class Plan:
 
     def parameters_of(self, kind: StageKind[P]) -> P | None:
         """Return the parameters of the first stage of a kind, None if there is none."""
-        stage = self.stage_of(kind)
-        return None if stage is None else stage.parameters_of(kind)
+        return first_parameters(self.stages, kind)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON-able values; :meth:`from_json` is its inverse."""
@@ -140,6 +139,11 @@ class Plan:
         except (KeyError, TypeError, StoreError) as error:
             msg = f"{where}/{layout.PLAN_JSON} is damaged: {str(error).rstrip('.')}."
             raise StoreError(msg) from error
+
+
+def first_parameters(stages: Iterable[Stage], kind: StageKind[P]) -> P | None:
+    """Return the parameters of the first stage of a kind, None if there is none."""
+    return next((found for stage in stages if (found := stage.parameters_of(kind)) is not None), None)
 
 
 def stages_to_json(stages: Iterable[Stage]) -> list[dict[str, Any]]:

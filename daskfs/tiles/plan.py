@@ -14,7 +14,7 @@ from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.state import turned_link
 from daskfs.stages.cost import WORD
 from daskfs.stages.parameters import StageParameters
-from daskfs.stages.stage import Stage, stages_from, stages_to_json, with_fingerprints
+from daskfs.stages.stage import Stage, first_parameters, stages_from, stages_to_json, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
@@ -84,15 +84,17 @@ def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:
     """Return whether stages of tiles that have begun read the files that stages planned now would read."""
     if not begun or not now:
         return not begun and not now
-    known, current = begun[0].parameters, now[0].parameters
-    if not isinstance(known, TileParameters) or not isinstance(current, TileParameters):
+    known, current = first_parameters(begun, INGEST_STAGE), parameters_of(now)
+    if known is None or known.fingerprint != current.fingerprint:  # others' stages have none
         return False
-    return known.fingerprint == current.fingerprint and not turned_link(known.state, current.state)
+    return not turned_link(known.state, current.state)
 
 
 def parameters_of(tiles: Sequence[Stage]) -> TileParameters:
     """Return the parameters of the stages that fill a tile store, the same for all."""
-    return next(one for stage in tiles if (one := stage.parameters_of(INGEST_STAGE)) is not None)
+    parameters = first_parameters(tiles, INGEST_STAGE)
+    assert parameters is not None
+    return parameters
 
 
 def base_of(begun: TilePlan, *, is_finished: bool) -> TileBase:

@@ -28,7 +28,7 @@ from daskfs.job.job import make_job
 from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.ranking.plan import plan_redundancy
-from daskfs.ranking.redundancy import FeatureChoice, Measure, RedundancyFilter
+from daskfs.ranking.redundancy import FeatureChoice, Measure, RedundancySpec
 from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, Workers
@@ -255,7 +255,7 @@ def test_redundancy_filter_of_large_data(n: int, m: int, measure: Measure) -> No
     """One read of X serves all methods, in what a worker of 16 GiB has."""
     limit = 16 * GiB
     shape = plan_shape(n, m, "float32", None, limit)
-    wanted = RedundancyFilter(measure, 0.9, False, 500, None, FeatureChoice((3,)), None)
+    wanted = RedundancySpec(measure, 0.9, False, 500, None, FeatureChoice((3,)), None)
     methods = [make_method("VarianceScore", {}, f"method {i}") for i in range(8)]
     stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, limit, scaled=False), ())
     check_memory(stages, Workers(limit))
@@ -275,7 +275,7 @@ def test_cells_larger_than_a_worker_are_noted(transform: str | None, n_notes: in
 
 def test_candidates_that_are_too_many() -> None:
     shape = plan_shape(10**4, 10**5, "float32", None, None)
-    wanted = RedundancyFilter("correlation", 0.9, False, 30_000, None, FeatureChoice(), None)
+    wanted = RedundancySpec("correlation", 0.9, False, 30_000, None, FeatureChoice(), None)
     methods = [make_method("VarianceScore", {}, "a")]
     with pytest.raises(MemoryPlanError, match=r"30000 features .* set select\.redundancy\.n_candidates to 20000"):
         plan_redundancy(shape, methods, wanted, 100, ())
