@@ -77,13 +77,13 @@ def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None
     labels = labels and labels.counted(weights)
     counts = context.label_counts() if any(method.criterion.needs_labels for method in methods) else None
     panels = cut_panels(tiles, columns.start, columns.stop, labels, weights, counts.n_distinct if counts else 0)
-    needs = list(dict.fromkeys(need for method in methods for need in method.needs))
+    needs, held = list(dict.fromkeys(need for method in methods for need in method.needs)), dict[Any, Any]()
     for scaling in dict.fromkeys(need.scaling for need in needs):
         scaled = tiles.scaled_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
         passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
         wanted = [need for need in needs if need.scaling == scaling]
         seen = [
-            SeenColumns(panel.numbers, values, labels, weights, passes, wanted, context.store, Statistics())
+            SeenColumns(panel.numbers, values, labels, weights, passes, wanted, context.store, held, Statistics())
             for panel, values in zip(panels, scaled, strict=True)
         ]
         forms = list(dict.fromkeys(form for need in wanted for form in need.forms))
@@ -94,7 +94,6 @@ def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None
     tables = {
         method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
     }
-    held: dict[Any, Any] = {}
     for panel in panels:
         for group in panel.groups:
             own = panel.numbers[group.columns] - columns.start

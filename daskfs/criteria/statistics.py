@@ -7,7 +7,7 @@ statistic is computed once per panel, and each criterion turns a few short array
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -97,8 +97,8 @@ class SeenColumns:
         All needs of these values.
     statistics
         Statistics that have been computed.
-    store
-        Run store.
+    store, held
+        Run store, and what the unit has read of it.
     """
 
     numbers: np.ndarray
@@ -108,6 +108,7 @@ class SeenColumns:
     passes: Passes
     needs: Sequence[Need[Any]]
     store: Store
+    held: MutableMapping[Any, Any]
     statistics: Statistics
 
     @property
@@ -115,6 +116,12 @@ class SeenColumns:
         """The labels, for a need that reads them."""
         assert self.labels is not None
         return self.labels
+
+    def once(self, name: str, read: Callable[[Store], T]) -> T:
+        """Return what `read` finds under a name in the store, read once for all columns of a unit."""
+        if name not in self.held:
+            self.held[name] = read(self.store)
+        return cast("T", self.held[name])
 
 
 class Statistics:
@@ -298,7 +305,8 @@ class NeedInvariants(Need[RatioInvariants]):
 
     def compute(self, seen: SeenColumns) -> RatioInvariants:
         """Return the invariants."""
-        return RatioInvariants.from_json(seen.store.need_json(layout.INVARIANTS.format(self.key)))
+        name = layout.INVARIANTS.format(self.key)
+        return seen.once(name, lambda store: RatioInvariants.from_json(store.need_json(name)))
 
 
 @dataclass(frozen=True)
@@ -309,7 +317,7 @@ class NeedHalves(Need[np.ndarray]):
 
     def compute(self, seen: SeenColumns) -> np.ndarray:
         """Return the halves."""
-        return tested_halves(seen.store)[seen.numbers]
+        return seen.once(layout.HALVES, tested_halves)[seen.numbers]
 
 
 def tested_halves(store: Store) -> np.ndarray:
