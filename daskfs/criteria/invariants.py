@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,7 +76,6 @@ def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio:
     return LaplacianRatio(sums, diagonal, edge_products(context, weighting))
 
 
-@dataclass(frozen=True)
 class InvariantsParameters(StageParameters):
     """Parameters of "invariants"."""
 

@@ -51,7 +51,6 @@ def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
     return slice(unit * slab_columns, min((unit + 1) * slab_columns, n_features))
 
 
-@dataclasses.dataclass(frozen=True)
 class ScoreParameters(StageParameters):
     """Parameters of "score"."""
 

@@ -74,8 +74,7 @@ class NewRankings:
     n_parts: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationParameters(StageParameters):
+class EvaluationParameters(StageParameters, kw_only=True):
     """Parameters of all stages of an evaluation.
 
     Most are keys of :class:`daskfs.job.evaluation.EvaluateBlock`, as they count for the data.

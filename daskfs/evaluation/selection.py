@@ -123,8 +123,7 @@ def _known_lists(
 
 
 # ------------------------------------------------------------------------------------------------------ stage "select"
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectParameters(EvaluationParameters):
+class SelectParameters(EvaluationParameters, kw_only=True):
     """Parameters of "select"; `combines` is whether its units make the consensus of rankings made before."""
 
     combines: bool

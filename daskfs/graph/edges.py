@@ -88,7 +88,6 @@ class Stretches:
         return self.blocks_sent * block_rows(self.n_samples)
 
 
-@dataclass(frozen=True)
 class OneGraph(StageParameters):
     """A graph by its name, of the first `n_neighbors` entries of each list."""
 
@@ -96,21 +95,18 @@ class OneGraph(StageParameters):
     n_neighbors: int
 
 
-@dataclass(frozen=True)
 class EdgesParameters(OneGraph):
     """Parameters of "entries" and "edges"."""
 
     stretches: Stretches
 
 
-@dataclass(frozen=True)
 class EdgesSummaryParameters(OneGraph):
     """Parameters of "edges-summary"; `holds_edges` is that of :func:`holds_edges`."""
 
     holds_edges: bool
 
 
-@dataclass(frozen=True)
 class WeightsParameters(StageParameters):
     """Parameters of "weights"."""
 

@@ -48,7 +48,6 @@ class FeatureBlocks:
 NO_BLOCKS = FeatureBlocks()  # every feature is a block of its own
 
 
-@dataclass(frozen=True)
 class HalvesParameters(StageParameters):
     """Parameters of "halves"."""
 

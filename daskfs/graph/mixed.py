@@ -20,7 +20,6 @@ its first entries serve a smaller k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,6 @@ MIXED_ENTRIES = 2**20
 """Number of candidates that are merged at a time."""
 
 
-@dataclass(frozen=True)
 class MixedParameters(StageParameters):
     """Parameters of "mixed": the lists, their length, that of the lists of candidates, and the blocks of a unit."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ from daskfs.tiles.shapes import band_bytes
 DISTANCE_TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True)
 class ListsParameters(StageParameters):
     """Parameters of a search for neighbor lists: `graph`, the length of the lists, and the version of pynndescent.
 
@@ -52,7 +50,6 @@ class ListsParameters(StageParameters):
     pynndescent: str | None
 
 
-@dataclass(frozen=True)
 class SearchParameters(ListsParameters):
     """Parameters of the stages of an approximate search."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -106,7 +106,6 @@ SPACE_ARRAYS = ("center", "basis", "fill", "landmarks")
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
 
-@dataclass(frozen=True)
 class CellsParameters(SearchParameters):
     """Parameters of "cells"; `others` are the engines that the sample may choose instead."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,6 @@ SAMPLED_KEYS = 2**12
 """One key in this many of a sorted run is kept in memory as an index."""
 
 
-@dataclass(frozen=True)
 class GivenParameters(StageParameters):
     """Parameters of "graph-given".
 

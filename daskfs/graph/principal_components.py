@@ -95,14 +95,12 @@ class Decomposition:
         return cut_parts(shape, self.n_stretches)
 
 
-@dataclass(frozen=True)
 class ComponentsParameters(StageParameters):
     """Parameters of "pca-rows"."""
 
     decomposition: Decomposition
 
 
-@dataclass(frozen=True)
 class PassParameters(ComponentsParameters):
     """Parameters of "pca-images" and "pca-basis": also the number of the pass, and the seed of the first block."""
 

@@ -30,8 +30,7 @@ UNIT_BYTES = 64 * MiB
 """Bytes of the rows that one unit reads at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepresentationParameters(SourceParameters):
+class RepresentationParameters(SourceParameters, kw_only=True):
     """Parameters of "representation": the source, its name in messages, and the lists that compare its rows."""
 
     where: str

@@ -8,7 +8,6 @@ rows are not stored.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,6 @@ def unit_blocks(n_samples: int, per_unit: int, unit: int) -> list[slice]:
     return list(row_blocks(stop, size, first))
 
 
-@dataclass(frozen=True)
 class TargetsParameters(StageParameters):
     """Parameters of the stages here: the lists, their length, ranges of targets, and blocks that a unit collects."""
 

@@ -55,7 +55,6 @@ class RankedBatch:
     methods: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class BatchesParameters(StageParameters):
     """Parameters of the stages here."""
 

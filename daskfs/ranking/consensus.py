@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from daskfs.criteria.consensus import CONSENSUS, consensus_table, votes
@@ -17,7 +16,6 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 
 
-@dataclass(frozen=True)
 class ConsensusParameters(StageParameters):
     """Parameters of "consensus": the methods that vote."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -35,7 +34,6 @@ GRID = 96
 """Rows or columns above which images are averaged, in the report only."""
 
 
-@dataclass(frozen=True)
 class ImagesParameters(StageParameters):
     """Parameters of "score-images".
 

@@ -164,7 +164,6 @@ def numbered_groups(groups: Mapping[str, str], names: Sequence[str], key: str) -
 
 
 # ---------------------------------------------------------------------------------- stages
-@dataclass(frozen=True)
 class CandidateListsParameters(StageParameters):
     """Parameters of "candidates"."""
 
@@ -172,7 +171,6 @@ class CandidateListsParameters(StageParameters):
     redundancy: RedundancySpec
 
 
-@dataclass(frozen=True)
 class FilterParameters(CandidateListsParameters):
     """Parameters of "filter", with those of the stage that bins candidates, if there is one."""
 

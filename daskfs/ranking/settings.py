@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from daskfs.criteria.registry import Method
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Plan
 
 
-@dataclass(frozen=True)
 class RunSettings(StageParameters):
     """Methods of a run, and the rule by which they select features; the parameters of stage "rank".
 

@@ -6,16 +6,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import Any, Self, dataclass_transform
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from daskfs.errors import StoreError
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class StageParameters:
-    """Base of the parameters of stages; fields are of types that pydantic writes as JSON, such as dataclasses."""
+    """Base of the parameters of stages, which makes each subclass a frozen dataclass.
+
+    Fields are of types that pydantic writes as JSON, such as dataclasses.
+    """
+
+    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=kw_only)(cls)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON-able values; :meth:`from_json` is the inverse."""

@@ -57,8 +57,7 @@ SAMPLE_COLUMN_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceParameters(StageParameters):
+class SourceParameters(StageParameters, kw_only=True):
     """Parameters of stages that read a source.
 
     Attributes
@@ -95,8 +94,7 @@ class KeptBands:
     fingerprints: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileParameters(SourceParameters):
+class TileParameters(SourceParameters, kw_only=True):
     """Parameters of the stages that fill a tile store.
 
     Attributes

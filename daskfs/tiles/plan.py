@@ -25,7 +25,6 @@ STORED_NAME_BYTES = 32
 """Bytes of a stored row name, assumed while name lengths are unknown."""
 
 
-@dataclass(frozen=True)
 class TileBase(StageParameters):
     """What tiles with more rows are planned from: the last finished ones, and fingerprints of valid bands.
 

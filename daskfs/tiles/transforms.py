@@ -8,7 +8,6 @@ written. The bits of moments do not depend on the bands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,7 +42,6 @@ def has_moments(scaling: Scaling) -> bool:
     return components_of(scaling) is not None or ends_with(scaling, "zscore")
 
 
-@dataclass(frozen=True)
 class TransformParameters(StageParameters):
     """Parameters of the stages here."""
 

@@ -84,7 +84,6 @@ _factor = [1.0]
 """How much longer units take in this process."""
 
 
-@dataclass(frozen=True)
 class ScaledParameters(StageParameters):
     """Mean seconds of a unit, and number of units."""
 

@@ -6,7 +6,6 @@ A unit is a function of its number, so that a test can count, halt and fail its 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +29,6 @@ Call = Callable[[int], dict[str, Any] | None]
 _called: dict[str, Call] = {}
 
 
-@dataclasses.dataclass(frozen=True)
 class Called(StageParameters):
     """The key of what units call."""
 

@@ -27,7 +27,6 @@ from daskfs.store.store import Store
 from tests.cli.command import basic_job, daskfs, refused, write_job
 
 
-@dataclasses.dataclass(frozen=True)
 class RowParameters(StageParameters):
     """The table."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,14 +87,12 @@ N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(F
 
 
 # ---------------------------------------------------------------------------------------- inputs of blocks
-@dataclass(frozen=True)
 class CorrelateParameters(StageParameters):
     """Parameters of "correlate"."""
 
     correlation: CorrelationSpec
 
 
-@dataclass(frozen=True)
 class SlabsParameters(CorrelateParameters):
     """Parameters of "distance-maps" and "distance-values"."""
 

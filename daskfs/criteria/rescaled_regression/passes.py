@@ -101,7 +101,6 @@ class Sums:
     make: Callable[[RowBlock], np.ndarray]
 
 
-@dataclass(frozen=True)
 class LoopParameters(GroupParameters):
     """Parameters of both stages of a round.
 
@@ -225,7 +224,6 @@ RESCALED_ROWS_STAGE = StageKind(
 
 
 # -------------------------------------------------------------------------------------------------- after the loop
-@dataclass(frozen=True)
 class TablesParameters(GroupParameters):
     """Parameters of "rescaled-tables", with the name of the last stage of a round."""
 

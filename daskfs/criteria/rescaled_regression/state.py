@@ -186,7 +186,6 @@ def most_products(method: Method, solver: str) -> int:
     return NEWTON_ITERATIONS + (SYSTEM_ITERATIONS if is_pulled else 0) + OTHER_PRODUCTS
 
 
-@dataclass(frozen=True)
 class GroupParameters(StageParameters):
     """Parameters of the stages of a group of methods that share passes."""
 

@@ -8,7 +8,7 @@ at most 100,000 rows, drawn evenly over all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from daskfs.store.tiles import GATHERED, Shape, spread_rows
 from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 
-@dataclass(frozen=True)
 class CandidatesParameters(StageParameters):
     """Lists of candidates, by the purpose for which they are compared and the labels of their methods.
 
@@ -47,14 +46,12 @@ class CandidatesParameters(StageParameters):
     all_features: bool
 
 
-@dataclass(frozen=True)
 class ComomentsParameters(CandidatesParameters):
     """Parameters of "comoments"."""
 
     stretches_per_unit: int
 
 
-@dataclass(frozen=True)
 class BinsParameters(CandidatesParameters):
     """Parameters of "bins"."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ N_FIELDS = len(CRITERIA[0].fields)
 """Rows of the table: score, relevance, redundancy and step."""
 
 
-@dataclass(frozen=True)
 class OneMethod(StageParameters):
     """Parameters of the stages here."""
 

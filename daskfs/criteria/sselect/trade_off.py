@@ -7,7 +7,7 @@ the sample is stored with the tiles, so X is not read again.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ USUAL_TRADE_OFF = 0.1
 """The paper's value, used if no reduced data has two different rows."""
 
 
-@dataclass(frozen=True)
 class TradeOffParameters(StageParameters):
     """Parameters of "trade-off"."""
 

@@ -49,7 +49,6 @@ def rows_key(method: Method, route: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------- kept rows
-@dataclass(frozen=True)
 class KeptRowsParameters(StageParameters):
     """Parameters of "svm-choose" and "svm-rows": the loop and the name of the rows, and a method that keeps them."""
 
@@ -270,7 +269,6 @@ def targets_of(codes: np.ndarray, own: int) -> np.ndarray:
 
 
 # -------------------------------------------------------------------------------------------------- after the loop
-@dataclass(frozen=True)
 class EliminationParameters(StageParameters):
     """Parameters of "svm-tables".
 

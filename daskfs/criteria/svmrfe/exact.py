@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -151,7 +150,6 @@ def _kept_edges(context: Context, p: SVMParameters, rows: KeptRows) -> Edges:
     return source, target, weight
 
 
-@dataclass(frozen=True)
 class RoundParameters(StageParameters):
     """Parameters of both stages of a round.
 

@@ -8,7 +8,6 @@ process caches rows from round to round as memory allows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,6 @@ def _landmark_kernel(context: Context, loop: str, method: Method, state: Elimina
     return LandmarkKernel(Z, left, mean[left], scale[left], p.width(left.size, state.n_features))
 
 
-@dataclass(frozen=True)
 class LandmarksParameters(StageParameters):
     """Parameters of both stages of a round.
 
