@@ -25,7 +25,7 @@ from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
 from daskfs.stages import failures
-from daskfs.stages.kind import all_kinds, kind_of, name_of
+from daskfs.stages.kind import UnitFunction, all_kinds, kind_of, name_of
 from daskfs.stages.parameters import StageParameters
 from daskfs.store.context import Context
 from tests.cli.command import basic_job, write_job
@@ -43,10 +43,15 @@ if TYPE_CHECKING:
 SECRET = "\x1b[1ms3://me:hunter2@bucket/key"
 
 
-def fail_on_purpose(context: Context, parameters: StageParameters, unit: int) -> dict[str, Any]:
-    """Fail as a program does that has a mistake."""
-    del context, unit
-    raise KeyError(SECRET, *parameters.to_json())
+def mistaken(run: UnitFunction[Any]) -> UnitFunction[Any]:
+    """Return a unit function of the same parameters that fails as a program does that has a mistake."""
+
+    @functools.wraps(run)
+    def fail_on_purpose(context: Context, parameters: StageParameters, unit: int) -> dict[str, Any]:
+        del context, unit
+        raise KeyError(SECRET, *parameters.to_json())
+
+    return fail_on_purpose
 
 
 @contextlib.contextmanager
@@ -56,7 +61,7 @@ def failing(*references: str) -> Iterator[None]:
         for reference in references:
             module, _, name = reference.partition(":")
             found = kind_of(reference)
-            kind = dataclasses.replace(found, run=functools.wraps(found.run)(fail_on_purpose))
+            kind = dataclasses.replace(found, run=mistaken(found.run))
             patch.setattr(importlib.import_module(module), name, kind)
         yield
 
