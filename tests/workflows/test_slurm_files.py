@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -32,6 +33,32 @@ def test_both_scripts_react_alike() -> None:
     parts = [text[text.index("# ---- the same") : text.index("# ---- the same up to here")] for text in texts]
     assert parts[0] == parts[1]
     assert len(parts[0].splitlines()) > 80
+
+
+@pytest.mark.parametrize("script", ["job.sbatch", "jobqueue.sbatch"])
+def test_retries_are_counted_though_slurm_ends_what_the_job_runs(script: str, tmp_path: Path) -> None:
+    text = (FOLDER / script).read_text()
+    part = text[text.index("# ---- the same") : text.index("# ---- the same up to here")]
+    (tmp_path / "commands").mkdir()
+    # SLURM's TERM comes before its answer
+    commands = {"scontrol": "kill -TERM $$; exit 0", "squeue": "echo RUNNING", "daskfs": "exit 2"}
+    for command, body in commands.items():
+        path = tmp_path / "commands" / command
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+    run = f"set -euo pipefail\njob=job.yaml\n{part}\nbefore=none code=4\nrequeue\n"
+    environment = {"PATH": f"{tmp_path / 'commands'}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    for starts in range(1, 4):
+        done = subprocess.run(
+            ["bash", "-c", run], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (tmp_path / ".daskfs-7.retries").read_text() == "4\n" * starts
+    done = subprocess.run(
+        ["bash", "-c", run], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "exit code 4, and it was tried again 3 times (DASKFS_MAX_RETRIES)" in done.stderr
+    assert not (tmp_path / ".daskfs-7.retries").exists()
 
 
 @pytest.mark.parametrize("name", ["job", "jobqueue"])
