@@ -10,7 +10,7 @@ from daskfs.evaluation.design import EvaluationParameters, NewRankings
 from daskfs.graph.spec import GraphSpec
 from daskfs.sources import SourceSpec
 from daskfs.sources.state import SourceState
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.ingest import TileParameters
 
 

@@ -43,9 +43,10 @@ from daskfs.storage import read_buffer
 from daskfs.store import layout, store
 from daskfs.store.context import Context
 from daskfs.store.records import place_of
+from daskfs.store.shape import spread_rows
 from daskfs.store.shards import ShardWriter
 from daskfs.store.store import MAX_CHUNK_BYTES, Store, stored_chunks
-from daskfs.store.tiles import TileInfo, Tiles, spread_rows
+from daskfs.store.tiles import TileInfo, Tiles
 from daskfs.tiles.plan import TilePlan, plan_ingest
 from daskfs.tiles.shapes import MOST_ROWS, plan_shape
 from tests.cases import each

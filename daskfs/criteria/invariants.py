@@ -20,8 +20,9 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import PANEL_WIDTH, Shape
+from daskfs.store.tiles import PANEL_WIDTH
 
 if TYPE_CHECKING:  # importing it imports numba
     from daskfs.kernels.statistics.permuted import RatioTerms

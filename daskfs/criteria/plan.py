@@ -18,7 +18,7 @@ from daskfs.kernels.panel.backend import compiles
 from daskfs.kernels.scaling import row_statistics
 from daskfs.stages.cost import COMPILED, MIN_UNITS, WORD, Cost, total
 from daskfs.stages.stage import Stage
-from daskfs.store.tiles import Shape, sample_rows
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.shapes import (
     MIN_TILE_BYTES,
     SLABS_PER_WORKER,

@@ -16,7 +16,7 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
 from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Array, Cost, Objects, available_bytes, total
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts
 
 STRETCHES = 1024

@@ -37,7 +37,8 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import PANEL_WIDTH, Shape, Tiles
+from daskfs.store.shape import Shape
+from daskfs.store.tiles import PANEL_WIDTH, Tiles
 from daskfs.tiles.shapes import conversion_cost, tile_cost
 
 STATISTICS_BYTES = 1024
@@ -78,7 +79,7 @@ def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None
     panels = cut_panels(tiles, columns.start, columns.stop, labels, weights, counts.n_distinct if counts else 0)
     needs, held = list(dict.fromkeys(need for method in methods for need in method.needs)), dict[Any, Any]()
     for scaling in dict.fromkeys(need.scaling for need in needs):
-        scaled = tiles.scaled_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
+        scaled = tiles.scales.of_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
         passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
         wanted = [need for need in needs if need.scaling == scaling]
         seen = [
@@ -131,7 +132,7 @@ def _fields(
         assert test is not None
         assert test.permuted is not None
         numbers, values = panel.numbers[in_doubt], np.ascontiguousarray(panel.values[:, in_doubt])
-        (scaled,) = tiles.scaled_panels([values], [numbers], method.parameters.score_scaling)
+        (scaled,) = tiles.scales.of_panels([values], [numbers], method.parameters.score_scaling)
         fields[PVALUE][in_doubt] = test.permuted(context, method.parameters, numbers, scaled, held)
     return fields
 

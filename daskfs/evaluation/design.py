@@ -30,8 +30,8 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape
 
 DEPTH = 1000
 """Minimum number of features kept of each order, for the rank intervals."""

@@ -189,7 +189,7 @@ def cut_value(X: np.ndarray, n_neighbors: int) -> float:
     .. [1] Zhao, Liu (2007), "Semi-supervised Feature Selection via Spectral Analysis", SDM.
     """
     if X.shape[0] > CUT_ROWS:
-        from daskfs.store.tiles import spread_rows
+        from daskfs.store.shape import spread_rows
 
         X = X[spread_rows(X.shape[0], CUT_ROWS)]
     with one_thread():  # the last bits of sums depend on the number of threads

@@ -19,7 +19,7 @@ from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import WORD, Array, Cost, total
 from daskfs.stages.stage import Stage
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 MAX_PARTS = 64
 """Maximum number of units that read the rows in use."""

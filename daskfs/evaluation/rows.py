@@ -29,8 +29,8 @@ from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import tile_bytes
 
 Matrix: TypeAlias = np.ndarray | sp.csr_matrix

@@ -37,8 +37,8 @@ from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape
 
 NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
 PREFILTERS = {"classification": "FisherScore", "regression": "PearsonScore"}
@@ -158,8 +158,8 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
         elif method.combined:
             table = _combined_table(X, method, seen, anew, policy)
         elif method.criterion is OUTSIDE:
-            assert own.tiles.matrix is not None
-            table = outside_table(method, own.tiles.matrix, seen.labels)
+            rows = own.tiles.read_rows(slice(0, own.tiles.shape.n_samples))
+            table = outside_table(method, rows, seen.labels)
         else:
             known = _known_lists(context, anew, method, selection, seen.places.size)
             given = _given_matrix(context, anew, method, selection)

@@ -50,7 +50,7 @@ from daskfs.kernels.neighbors.cells import cell_rows
 from daskfs.kernels.neighbors.descent_search import list_width
 from daskfs.kernels.neighbors.metrics import is_own
 from daskfs.stages.cost import FOREIGN, Cost
-from daskfs.store.tiles import Shape, sample_rows
+from daskfs.store.shape import Shape, sample_rows
 
 DESCENTS: tuple[Engine, ...] = ("descent", "pynndescent")
 """Searches of groups that are not cut into cells."""

@@ -32,8 +32,8 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import band_bytes
 
 DISTANCE_TOLERANCE = 1e-6

@@ -23,8 +23,9 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store import layout
 from daskfs.store.arrays import Array as StoredArray
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, Tiles, sample_rows
+from daskfs.store.tiles import Tiles
 
 PROJECTED_WIDTHS = (2, 8)
 """Candidates per requested neighbor in a projection: without missing values, and if means replace them. With 4000 rows

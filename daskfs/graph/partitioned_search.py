@@ -91,9 +91,10 @@ from daskfs.storage import free_bytes, used_bytes
 from daskfs.store import layout
 from daskfs.store.arrays import encode
 from daskfs.store.context import Context
+from daskfs.store.shape import sample_rows
 from daskfs.store.shards import Piece, ShardWriter, read_columns, read_pieces, stored_pieces
 from daskfs.store.store import Store
-from daskfs.store.tiles import Tiles, sample_rows
+from daskfs.store.tiles import Tiles
 from daskfs.tiles.shapes import row_bytes
 
 CANDIDATES_PER_NEIGHBOR = 64
@@ -231,7 +232,7 @@ def spilled_bytes(context: Context, parameters: SearchParameters) -> int:
 
 def _stored_share(tiles: Tiles) -> float:
     """Return the size of sampled rows as stored, relative to their values."""
-    rows = tiles.sampled_band(int(sample_rows(tiles.shape)[0]) // tiles.shape.tile_rows)[: spilled_rows(tiles.shape)]
+    rows = next(tiles.reader.sampled(sample_rows(tiles.shape)))[: spilled_rows(tiles.shape)]
     parts = [rows.data, rows.indices] if is_sparse(rows) else [rows]
     return sum(len(encode(part)) for part in parts) / max(sum(part.nbytes for part in parts), 1)
 
@@ -281,7 +282,7 @@ def assign_bands(context: Context, parameters: SearchParameters, unit: int) -> d
             block = tiles.read_rows(band)
             blocks.append(block)
             for step in row_blocks(band.stop - band.start, step_rows(tiles.shape)):
-                rows = tiles.rescaled(block[step], spec.read_scaling)
+                rows = tiles.scales.rescaled(block[step], spec.read_scaling)
                 first = band.start + step.start
                 trained = np.zeros(step.stop - step.start, dtype=bool)
                 trained[shown[slice(*np.searchsorted(shown, [first, first + trained.size]))] - first] = True
@@ -336,7 +337,7 @@ def build_group(context: Context, parameters: SearchParameters, unit: int) -> di
         rows, is_home, starts, cell = runs.members(wanted)
         if not rows.size:
             continue
-        X = tiles.rescaled(runs.values(wanted), spec.read_scaling)
+        X = tiles.scales.rescaled(runs.values(wanted), spec.read_scaling)
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.read_scaling))
         with one_thread():
             sketch = space.sketch(X) if engine == "descent" or is_sketched(space, spec) else None

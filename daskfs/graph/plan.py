@@ -49,7 +49,7 @@ from daskfs.stages.cost import HALF_WORD, PROCESS, WORD, Cost, MiB, available_by
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import chunk_bytes, row_bytes
 
 EDGES_BYTES = 256 * MiB

@@ -33,8 +33,8 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.row_partitions import SMALLEST_STRETCH, RowPartitions, cut_parts, reading_cost
 from daskfs.tiles.shapes import chunk_bytes
 

@@ -20,9 +20,10 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage, digest
 from daskfs.store.context import Context
 from daskfs.store.row_names import has_row_names, row_names_of
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
-from daskfs.store.tiles import Shape, Tiles, sample_rows
+from daskfs.store.tiles import Tiles
 from daskfs.store.value_checks import check_finite
 from daskfs.tiles.ingest import ROW_NAMES, SourceParameters, planned_source
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
+
 import numpy as np
 
 from daskfs.graph.spec import GraphSpec
@@ -9,8 +12,10 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store import layout
 from daskfs.store.arrays import Array
 from daskfs.store.context import Context
+from daskfs.store.readers import DenseReader
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, Tiles, sample_rows
+from daskfs.store.tiles import Tiles
 from daskfs.tiles.row_partitions import SMALLEST_STRETCH
 
 
@@ -37,27 +42,26 @@ def searched_tiles(context: Context, spec: GraphSpec) -> Tiles:
     """Return the tiles of the rows that a search compares, with NaN for missing values that are not filled."""
     tiles = context.tiles
     if spec.own_rows is not None:
-        return OwnRows(tiles, spec)
+        shape = searched_shape(tiles.shape, spec)
+        facts = {name: fact for name, fact in tiles.info.facts.items() if name != "missing"}
+        info = replace(tiles.info, shape=shape, facts=facts)
+        return Tiles(tiles.run, info, OwnRowsReader(tiles.run, shape, spec.own_rows))
     return tiles.unfilled() if tiles.is_pairwise else tiles
 
 
-class OwnRows(Tiles):
-    """Rows that are compared instead of those of `tiles`, from the run store."""
+class OwnRowsReader(DenseReader):
+    """Reader of rows that are compared instead of those of X, from the run store."""
 
-    def __init__(self, tiles: Tiles, spec: GraphSpec) -> None:
-        super().__init__(tiles.run, tiles.info)
-        self.shape = searched_shape(tiles.shape, spec)
-        self._name = spec.own_rows
+    def __init__(self, run: Store, shape: Shape, name: str) -> None:
+        super().__init__(run, shape, None, is_incomplete=False)
+        self._name = name
 
-    @property
-    def _is_incomplete(self) -> bool:
-        return False
-
-    def _dense(self) -> Array:
+    @cached_property
+    def array(self) -> Array:
+        """The rows as stored, shape (n_samples, n_features)."""
         return self.store.open(layout.OWN_ROWS.format(self._name))
 
-    def sampled_band(self, index: int) -> np.ndarray:
-        """Return the sampled rows of one band that has any, as stored."""
+    def _sampled_band(self, index: int) -> np.ndarray:
         return self.store.open(layout.OWN_SAMPLE.format(self._name, index))[...]
 
 

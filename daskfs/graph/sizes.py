@@ -17,7 +17,7 @@ from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES, TILE_ROWS, part
 from daskfs.kernels.neighbors.metrics import is_own
 from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
 from daskfs.stages.cost import HALF_WORD, WORD, Array, Cost, Objects, fullest
-from daskfs.store.tiles import Shape, sample_rows
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.shapes import conversion_bytes, row_bytes
 
 RECALL_ROWS = 500

@@ -37,7 +37,7 @@ from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.stages.cost import MIN_UNITS, PROCESS, WORD, Cost, grown
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.transforms import plan_transforms
 
 

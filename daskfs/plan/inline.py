@@ -36,8 +36,10 @@ from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.arrays import Array
 from daskfs.store.context import Context, put_labels, put_weights
+from daskfs.store.readers import MemoryReader
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, TileInfo, Tiles
+from daskfs.store.tiles import TileInfo, Tiles
 from daskfs.store.value_checks import check_finite
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def memory_context(
     put_labels(store, labels)
     put_weights(store, weights)
     info = TileInfo(shape, "memory", "memory", None, task, classes, facts=facts)
-    return Context(store, Tiles(store, info, X))
+    return Context(store, Tiles(store, info, MemoryReader(shape, X, None if fill is None else fill[0])))
 
 
 class _LazyMoments(Store):

@@ -17,7 +17,7 @@ from daskfs.kernels.neighbors.metrics import LENGTHS, check_columns, is_own
 from daskfs.kernels.scaling import ends_with
 from daskfs.stages.cost import COMPILED, Cost, Held, available_bytes
 from daskfs.stages.stage import Stage
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 
 def needed_lists(

@@ -21,7 +21,7 @@ from daskfs.ranking.redundancy import (
 from daskfs.stages.cost import WORD, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 TABLE_FIELDS = 4
 """Fields of a method's table that are planned for; some methods have fewer, some more."""

@@ -24,7 +24,7 @@ from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest
 from daskfs.stages.stage import Stage
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
 
 KEPT_KEYS = {

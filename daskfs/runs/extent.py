@@ -14,7 +14,7 @@ from daskfs.criteria.registry import Method
 from daskfs.graph.engine import TYPICAL_NEIGHBORS, cells_seconds, exact_seconds
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.evaluation import EvaluateBlock
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 SHARE = 0.5
 """Maximum time of an evaluation by default, as a fraction of the time of the run."""

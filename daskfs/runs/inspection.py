@@ -24,7 +24,7 @@ from daskfs.sources.description import describe_source
 from daskfs.sources.labels import LabelEncoding, classes_note
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.store.row_names import describe_row_names
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import MAX_TILE_BYTES, plan_shape
 
 

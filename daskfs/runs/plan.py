@@ -27,7 +27,7 @@ from daskfs.runs.selection import selected_count, tested_blocks, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import WORD, Cost, Workers
 from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 

@@ -27,9 +27,10 @@ from daskfs.stages.stage import digest
 from daskfs.storage import as_path, is_url
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 from daskfs.store.subset import columns_to_text, open_part_or_source, part_spec
-from daskfs.store.tiles import Shape, TileInfo, read_tile_info
+from daskfs.store.tiles import TileInfo, read_tile_info
 from daskfs.tiles.ingest import KeptBands, TileParameters
 from daskfs.tiles.plan import TileBase, TilePlan, plan_ingest
 from daskfs.tiles.shapes import plan_shape, serves_in_place

@@ -12,7 +12,7 @@ from daskfs.stages.cost import DRIVER, Workers
 from daskfs.stages.machine import machine_cores, machine_memory
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 FEW_SECONDS = 5.0
 """Estimated seconds of one core up to which a run takes less time in one process than with workers to start."""

@@ -1,4 +1,4 @@
-"""Statistics of rows and columns for the steps of a scaling.
+"""Statistics of rows and columns for the steps of a scaling, and values rescaled by them.
 
 The tile store holds unweighted row norms, row sums and column moments. The run store holds statistics for later steps
 of a chain and for z-scores of weighted rows, from one more pass (:mod:`daskfs.tiles.transforms`). The median of "total"
@@ -7,7 +7,7 @@ and the fill values are facts of the tiles, so unweighted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.scaling import (
     ColumnScale,
     RowScale,
@@ -23,13 +23,18 @@ from daskfs.kernels.scaling import (
     Steps,
     chain_of,
     ends_with,
+    half_of,
     inverse_or_zero,
     median_sum,
     row_factors,
+    row_norms,
     row_sums,
+    scale_rows,
     steps_of,
+    without_columns,
 )
 from daskfs.store import layout
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 
 TOTALS = (1e-60, 1e60)
@@ -42,12 +47,12 @@ class TileStatistics:
     store: Store
     run: Store
     info: Any
-    shape: Any
+    shape: Shape
 
-    @cached_property
-    def matrix(self) -> np.ndarray | sp.csr_matrix | None:
+    @property
+    def matrix(self) -> Block | None:
         """X if it is in memory, shape (n_samples, n_features), else None."""
-        return None
+        raise NotImplementedError
 
     def column_moments(self) -> dict[str, np.ndarray]:
         """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
@@ -70,7 +75,7 @@ class TileStatistics:
 
 
 class Scales:
-    """Statistics of tiles for scalings."""
+    """Scalings by the statistics of tiles."""
 
     def __init__(self, tiles: TileStatistics) -> None:
         self._tiles = tiles
@@ -134,7 +139,7 @@ class Scales:
             return RowScale(None, norms)
         return RowScale(row_factors(self._tiles.row_sums(rows), self._target(steps)), norms)
 
-    def of_block(self, scaling: Scaling, block: np.ndarray | sp.csr_matrix) -> RowScale:
+    def of_block(self, scaling: Scaling, block: Block) -> RowScale:
         """Return the scale of a block of whole rows from any source, shape (n_rows, n_features), by its values."""
         steps = self._steps(scaling)
         return RowScale() if steps.total is None else RowScale(row_factors(row_sums(block), self._target(steps)))
@@ -147,6 +152,63 @@ class Scales:
     def _median_sum(self) -> float:
         known = self._tiles.info.facts.get("median_sum")
         return median_sum(lambda: iter([self._tiles.row_sums(slice(None))])) if known is None else float(known)
+
+    # ----------------------------------------------------------------------------------------------- rescaled values
+    def rescaled(self, block: Block, scaling: Scaling | None) -> Block:
+        """Return a rescaled float64 copy of whole rows, shape (n_rows, n_features), from any source.
+
+        Without scaling, return the rows themselves.
+        """
+        if scaling is None:
+            return block
+        block = self.of_half(block, scaling)
+        return scale_rows(block, scaling, self.of_columns(scaling), self.of_block(scaling, block))
+
+    def of_half(self, block: Block, scaling: Scaling) -> Block:
+        """Return whole rows with zeros in the columns that are not of the scaling's half; unchanged if it has none."""
+        half = half_of(scaling)
+        return block if half is None else without_columns(block, self._halves[half] == 0)
+
+    @cached_property
+    def _halves(self) -> np.ndarray:
+        """Whether each column makes the graph of either half, shape (3, n_features), uint8."""
+        return np.asarray(self._tiles.run.open(layout.HALVES)[...])
+
+    def of_part(self, block: Block, columns: np.ndarray, scaling: Scaling | None) -> np.ndarray:
+        """Return some columns of whole rows, rescaled, shape (n_rows, n_columns), dense, float64."""
+        part = block[:, columns]
+        values = (part.toarray() if is_sparse(part) else part).astype(np.float64)
+        if scaling is None:
+            return values
+        scale = self.of_columns(scaling)
+        if scale is not None:
+            scale = scale.part(columns)
+        return np.asarray(scale_rows(values, scaling, scale, self._scale_of_whole(block, scaling)))
+
+    def _scale_of_whole(self, block: Block, scaling: Scaling) -> RowScale:
+        """Return the scale of whole rows, to rescale some of their columns."""
+        found = self.of_block(scaling, block)
+        if not ends_with(scaling, "unit"):
+            return found
+        first = steps_of(scaling).first
+        return RowScale(found.factors, row_norms(block if first is None else scale_rows(block, first, None, found)))
+
+    def of_panels(
+        self, panels: Sequence[np.ndarray], numbers: Sequence[np.ndarray], scaling: Scaling | None
+    ) -> list[np.ndarray]:
+        """Return rescaled float64 copies of panels, shapes (n_samples, width), with column indices `numbers`.
+
+        Without scaling, return the panels themselves.
+        """
+        if scaling is None:
+            return list(panels)
+        columns = self.of_columns(scaling)
+        rows = self.of_rows(scaling, slice(0, self._tiles.shape.n_samples))
+        scaled = []
+        for panel, own_columns in zip(panels, numbers, strict=True):
+            own = None if columns is None else columns.part(own_columns)
+            scaled.append(np.asarray(scale_rows(panel, scaling, own, rows)))
+        return scaled
 
     # ------------------------------------------------------------------------------------------------ valid values
     def _steps(self, scaling: Scaling) -> Steps:

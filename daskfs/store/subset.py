@@ -32,8 +32,9 @@ from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import label_counts_of, open_tiles, sample_column_of
 from daskfs.store.row_names import has_row_names, stretches_of
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, Tiles, read_tile_info
+from daskfs.store.tiles import Tiles, read_tile_info
 
 
 def columns_to_text(columns: np.ndarray, n_features: int) -> str:

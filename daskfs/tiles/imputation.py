@@ -17,7 +17,8 @@ from daskfs.stages.cost import PROCESS, Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape, TileInfo, Tiles
+from daskfs.store.shape import Shape
+from daskfs.store.tiles import TileInfo, Tiles
 from daskfs.tiles.ingest import TileParameters, take_facts
 from daskfs.tiles.shapes import band_cost, moments_cost, tile_cost
 

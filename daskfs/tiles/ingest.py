@@ -37,9 +37,10 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context, put_label_counts, put_label_parts, put_labels, put_sample_column
 from daskfs.store.row_names import STRETCH_BYTES, put_row_names
+from daskfs.store.shape import Shape, sparse_chunk
 from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
-from daskfs.store.tiles import Shape, TileInfo, Tiles, sparse_chunk, write_sample
+from daskfs.store.tiles import TileInfo, Tiles, write_sample
 from daskfs.store.value_checks import LISTED, check_finite, check_spread
 from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, moments_cost, tile_cost
 

@@ -16,7 +16,7 @@ from daskfs.stages.cost import WORD
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage, first_parameters, stages_from, stages_to_json, with_fingerprints
 from daskfs.store import layout
-from daskfs.store.tiles import Shape, sample_rows
+from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
 from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE, TileParameters
 from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from daskfs.kernels.regression.centered import rows_per_block
 from daskfs.stages.cost import Array, Cost, Objects
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 SMALLEST_STRETCH = 2**14

@@ -25,7 +25,7 @@ from daskfs.stages.cost import (
     Objects,
     total,
 )
-from daskfs.store.tiles import Shape, sparse_chunk
+from daskfs.store.shape import Shape, sparse_chunk
 
 MOST_ROWS = 2**40
 """More than memory allows: a unit that scores a column holds tens of bytes a row."""

@@ -21,7 +21,8 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape, Tiles
+from daskfs.store.shape import Shape
+from daskfs.store.tiles import Tiles
 from daskfs.tiles.shapes import (
     band_cost,
     chunk_bytes,
@@ -99,7 +100,7 @@ def _of_rows(
         for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], sparse=is_sparse(block))):
             values = block[rows]
             if first is not None:
-                values = tiles.of_half(values, first)
+                values = tiles.scales.of_half(values, first)
                 values = scale_rows(values, first, None, tiles.scales.of_block(first, values))
             if for_unit:
                 norms[rows] = row_norms(values)

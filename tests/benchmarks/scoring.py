@@ -46,8 +46,9 @@ from daskfs.stages.units import run_stored_unit
 from daskfs.store import layout
 from daskfs.store.arrays import open_zarr
 from daskfs.store.context import Context, open_tiles, put_labels
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, TileInfo
+from daskfs.store.tiles import TileInfo
 from daskfs.tiles.shapes import plan_shape
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import asked_of, lose_record

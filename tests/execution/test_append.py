@@ -26,7 +26,7 @@ from daskfs.runs import tiles as planned_tiles
 from daskfs.sources import zarr_array
 from daskfs.store import tiles as stored_tiles
 from daskfs.store.ledger import Ledger
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import plan_shape
 from tests.cli.command import daskfs, refused
 from tests.execution.runs import recorded, write_job

@@ -71,7 +71,7 @@ def test_workers(tmp_path: Path, expected: dict[str, np.ndarray], two_workers: s
 def staged(folder: Path, X: Any, spec: CorrelationSpec, slab_columns: int) -> tuple[Context, list[Stage]]:
     """Return a store on disk for tiles in memory, and the stages."""
     inside = memory_context(X, None)
-    context = Context(Store(folder), Tiles(inside.tiles.store, inside.tiles.info, X))
+    context = Context(Store(folder), Tiles(inside.tiles.store, inside.tiles.info, inside.tiles.reader))
     stages = plan_correlation(context.tiles.shape, spec, slab_columns, ())
     return context, list(with_fingerprints(stages, "test"))
 

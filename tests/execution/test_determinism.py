@@ -24,7 +24,7 @@ from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.plan import chain
 from daskfs.runs import tiles as planned_tiles
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import plan_shape
 from tests.events import read_events
 from tests.execution.runs import local_client, write_job

@@ -16,7 +16,7 @@ from daskfs.graph import partition
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.stages.kind import name_of
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from tests.execution.measured import Case, GiB, measured
 from tests.execution.runs import recorded, run_here, write_job
 

@@ -28,7 +28,7 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import find_lists, memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles import shapes as tiles
 from tests.cases import each
 from tests.execution.runs import local_client

@@ -29,7 +29,7 @@ from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import memory_context
-from daskfs.store.tiles import sample_rows
+from daskfs.store.shape import sample_rows
 from daskfs.tiles.shapes import plan_shape
 from tests.cases import each
 

@@ -27,7 +27,7 @@ from daskfs.stages.limits import check_memory
 from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import plan_shape
 from tests.cases import each
 from tests.reference.labeled import nearest, target_distances

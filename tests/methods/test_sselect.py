@@ -22,7 +22,7 @@ from daskfs.kernels.statistics.contingency import class_table
 from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
 from daskfs.stages.cost import PROCESS, Workers
 from daskfs.stages.limits import check_memory
-from daskfs.store.tiles import spread_rows
+from daskfs.store.shape import spread_rows
 from daskfs.tiles.shapes import plan_shape
 from tests.kernels.test_nmi import FIVE_AND_FIVE, FOOTNOTE_4
 from tests.reference.graph import heat, heat_t, knn_lists, union_adjacency

@@ -16,7 +16,8 @@ from daskfs.estimators.opening import stored_context
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import memory_context
-from daskfs.store.tiles import SAMPLE_BYTES, SAMPLE_ROWS, Shape, Tiles, sample_rows
+from daskfs.store.shape import SAMPLE_BYTES, SAMPLE_ROWS, Shape, sample_rows
+from daskfs.store.tiles import Tiles
 
 
 def shape_of(n: int, m: int, nnz: int | None = None, tile_rows: int | None = None) -> Shape:
@@ -55,7 +56,7 @@ def read(tiles: Tiles, scaling: Scaling | None) -> np.ndarray:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_every_store_gives_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse: bool) -> None:
-    monkeypatch.setattr("daskfs.store.tiles.SAMPLE_ROWS", (500, 700))
+    monkeypatch.setattr("daskfs.store.shape.SAMPLE_ROWS", (500, 700))
     X = np.random.default_rng(0).integers(0, 3, size=(20_000, 30)).astype(np.float32)
     X[7] = 0
     if sparse:

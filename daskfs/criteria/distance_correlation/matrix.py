@@ -59,7 +59,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 BLOCK_FEATURES = 256
 BLOCK_COMPONENTS = 4096

@@ -24,7 +24,7 @@ from daskfs.kernels.scaling import row_statistics
 from daskfs.stages.cost import WORD, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 
 def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> list[Stage]:

@@ -47,8 +47,8 @@ from daskfs.stages.cost import Array, Cost, fullest
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape
 from daskfs.tiles.row_partitions import block_rows, reading_cost
 
 PURPOSE = "rescaled"

@@ -33,7 +33,7 @@ from daskfs.kernels.scaling import without_zscore
 from daskfs.stages.cost import WORD, Cost, Fixed, Objects, fullest, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import chunk_bytes
 
 SCALE_ROWS = 3

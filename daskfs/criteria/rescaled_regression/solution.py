@@ -46,7 +46,7 @@ from daskfs.stages.cost import Array, Cost, Objects, total
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.row_partitions import block_rows
 
 N_STEPS = 30

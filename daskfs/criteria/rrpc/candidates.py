@@ -16,7 +16,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD, Cost
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 
 MAX_CANDIDATES = 20_000
 """Maximum number of features compared with each other; their correlations take 3.2 GB."""

@@ -30,7 +30,8 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import GATHERED, Shape, spread_rows
+from daskfs.store.readers import GATHERED
+from daskfs.store.shape import Shape, spread_rows
 from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 

@@ -25,8 +25,8 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
+from daskfs.store.shape import Shape
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape
 from daskfs.tiles.row_partitions import RowPartitions, block_rows, reading_cost
 
 TIED = 1e-12

@@ -35,7 +35,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts, reading_cost
 
 STRETCHES = (16, 128)

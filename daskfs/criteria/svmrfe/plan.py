@@ -43,7 +43,7 @@ from daskfs.stages.cost import WORD, Cost, available_bytes, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS
-from daskfs.store.tiles import Shape
+from daskfs.store.shape import Shape
 from daskfs.tiles.row_partitions import RowPartitions
 from daskfs.tiles.shapes import chunk_bytes
 
