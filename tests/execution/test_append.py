@@ -24,7 +24,7 @@ from daskfs.errors import InputError
 from daskfs.execution.progress import Silent
 from daskfs.runs import tiles as planned_tiles
 from daskfs.sources import zarr_array
-from daskfs.store import tiles as stored_tiles
+from daskfs.store import shape as stored_shape
 from daskfs.store.ledger import Ledger
 from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import plan_shape
@@ -117,7 +117,7 @@ def cut(rows: int, columns: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planned_tiles, "plan_shape", shaped)
-        patch.setattr(stored_tiles, "SAMPLE_ROWS", (2**8, 2**20))
+        patch.setattr(stored_shape, "SAMPLE_ROWS", (2**8, 2**20))
         yield
 
 
