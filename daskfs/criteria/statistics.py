@@ -118,7 +118,7 @@ class SeenColumns:
         return self.labels
 
     def once(self, name: str, read: Callable[[Store], T]) -> T:
-        """Return what `read` finds under a name in the store, read once for all columns of a unit."""
+        """Return the value of `read` for the store, which is called once for a name in each unit."""
         if name not in self.held:
             self.held[name] = read(self.store)
         return cast("T", self.held[name])
@@ -265,7 +265,7 @@ class NeedGraphForms(NeedOfValues[GraphForms]):
         return (self,)
 
     def compute(self, seen: SeenColumns) -> GraphForms:
-        """Return what the stream has found."""
+        """Return the forms, which the stream has added."""
         return seen.statistics[self]
 
 

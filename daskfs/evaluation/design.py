@@ -44,7 +44,7 @@ FEATURE_BYTES = 200
 # ---------------------------------------------------------------------------------------------------------- parameters
 @dataclass(frozen=True)
 class NewRankings:
-    """How an evaluation ranks anew.
+    """Settings of rankings that an evaluation makes anew.
 
     Attributes
     ----------

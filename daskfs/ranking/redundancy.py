@@ -33,7 +33,7 @@ from daskfs.store.context import Context
 
 PURPOSE = "redundancy"
 Measure = Literal["correlation", "distance_correlation"]
-"""What tells redundant features; see the key ``measure`` of the filter."""
+"""Similarity of features, of which those above a threshold are redundant."""
 
 
 # ------------------------------------------------------------------------ names to numbers

@@ -34,6 +34,7 @@ from daskfs.kernels.scaling import (
     without_columns,
 )
 from daskfs.store import layout
+from daskfs.store.readers import Reader
 from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 
@@ -48,11 +49,7 @@ class TileStatistics:
     run: Store
     info: Any
     shape: Shape
-
-    @property
-    def matrix(self) -> Block | None:
-        """X if it is in memory, shape (n_samples, n_features), else None."""
-        raise NotImplementedError
+    reader: Reader
 
     def column_moments(self) -> dict[str, np.ndarray]:
         """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
@@ -236,7 +233,7 @@ class Scales:
 
     @cached_property
     def _minimum(self) -> np.ndarray:
-        matrix = self._tiles.matrix
+        matrix = self._tiles.reader.matrix
         if matrix is None:
             return self._tiles.column_moments()["minimum"]
         lowest = matrix.min(axis=0)
@@ -244,8 +241,8 @@ class Scales:
 
     def _place_of(self, column: int, value: float) -> str:
         tiles = self._tiles
-        if tiles.matrix is not None:
-            values = tiles.matrix[:, [column]]
+        if tiles.reader.matrix is not None:
+            values = tiles.reader.matrix[:, [column]]
             return f"row {np.flatnonzero((values.toarray() if is_sparse(values) else values) == value)[0]}"
         partials, lowest = tiles.store.open(layout.PARTIALS), layout.PARTIAL_ROWS.index("minimum")
         for index in range(tiles.shape.n_bands):

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import StoreError
-from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
+from daskfs.kernels.blocks import is_sparse, stack_blocks
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.scaling import RowScale, Scaling, half_of, scale_rows
 from daskfs.store import layout
@@ -64,16 +64,11 @@ class Tiles(TileStatistics):
         self.run = store
         self.scales = Scales(self)
         if reader is not None:
-            self.reader: Reader = reader
+            self.reader = reader
         elif info.shape.is_sparse:
             self.reader = SparseReader(store, info.shape, is_incomplete=self._is_incomplete)
         else:
             self.reader = DenseReader(store, info.shape, info.x_path, is_incomplete=self._is_incomplete)
-
-    @property
-    def matrix(self) -> Block | None:
-        """X if it is in memory, shape (n_samples, n_features), else None."""
-        return self.reader.matrix
 
     @property
     def _is_incomplete(self) -> bool:
