@@ -345,28 +345,28 @@ class Method:
 
 
 @cache
-def _rows() -> Mapping[str, Criterion]:
-    """Return all entries by name, in the order of the families."""
-    rows: dict[str, Criterion] = {}
+def _all_criteria() -> Mapping[str, Criterion]:
+    """Return all criteria by name, in the order of their families."""
+    entries: dict[str, Criterion] = {}
     for family in Criterion.families:
         module = import_module(f"daskfs.criteria.{family}")
         for criterion in module.CRITERIA:
-            if criterion.name in rows:
+            if criterion.name in entries:
                 msg = f"two criteria are named {criterion.name}"
                 raise RuntimeError(msg)
-            rows[criterion.name] = criterion
-    return rows
+            entries[criterion.name] = criterion
+    return entries
 
 
 @cache
 def criteria() -> Mapping[str, Criterion]:
     """Return the criteria that a job may list, by name, in the order of their families."""
-    return {name: row for name, row in _rows().items() if not (row.combines or row.is_outside)}
+    return {name: one for name, one in _all_criteria().items() if not (one.combines or one.is_outside)}
 
 
 def criterion_named(name: str) -> Criterion:
     """Return a criterion, or the consensus of several, by name; :class:`JobError` with the nearest name."""
-    found, listed = _rows().get(name), criteria()
+    found, listed = _all_criteria().get(name), criteria()
     if found is None or found.is_outside:
         msg = f"unknown method '{name}'.{nearest(name, tuple(listed))} Methods: {', '.join(listed)}."
         raise JobError(msg)
@@ -375,7 +375,7 @@ def criterion_named(name: str) -> Criterion:
 
 def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None, *, strict: bool = False) -> Method:
     """Return a method with checked parameters; :class:`JobError` names an unknown or wrong one."""
-    criterion = _rows().get(name) or criterion_named(name)
+    criterion = _all_criteria().get(name) or criterion_named(name)
     try:
         checked = criterion.parameters.model_validate(dict(parameters), strict=strict)
     except ValidationError as error:
