@@ -94,7 +94,7 @@ def failures(store: Store, parameters: EvaluationParameters) -> list[tuple[Selec
     design, found = Design(parameters), []
     for stage, combined in (("select", False), ("select-consensus", True)):
         for unit in range(design.n_made(combined=combined)):
-            reason = (store.ledger.record(stage, unit) or {}).get("facts", {}).get("failed")
+            reason = (store.records.get(stage, unit) or {}).get("facts", {}).get("failed")
             if reason is not None:
                 found.append((design.selection(design.made(unit, combined=combined)), str(reason)))
     return found

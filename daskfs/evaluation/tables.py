@@ -99,7 +99,7 @@ def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
     }
     labeled[UNRANKED] = None
     found = []
-    for unit, record in enumerate(store.ledger.need("evaluate", range(design.n_tests))):
+    for unit, record in enumerate(store.records.need("evaluate", range(design.n_tests))):
         trial = design.trial(unit)
         for model, metric, repeat, fold, n_tested, value in record["facts"]["values"]:
             seen = labeled[trial.selection.number]

@@ -157,7 +157,7 @@ class Flight:
             asked = (
                 self._context.store.url,
                 self._identity,
-                self._context.store.ledger.epoch,
+                self._context.store.epoch.name,
                 self._stage.name,
                 some,
                 self._inputs,
@@ -240,8 +240,8 @@ class Flight:
 
     def _look_at(self, ended: Sequence[_Asked], *, is_last: bool = False) -> None:
         """Read the records of ended units in threads; the last time, wait for those of other machines."""
-        ledger, stage = self._context.store.ledger, self._stage
-        read = ledger.awaited if is_last else ledger.written
+        records, stage = self._context.store.record_files, self._stage
+        read = records.awaited if is_last else records.written
 
         def read_all(some: Sequence[_Asked]) -> list[_Read]:
             return [_Read(asked, read(stage.name, asked.unit, stage.fingerprint), is_last) for asked in some]
@@ -257,7 +257,7 @@ class Flight:
             asked = one.asked
             if one.found is not None:
                 record, line = one.found
-                self._context.store.ledger.note(self._stage.name, asked.unit, line)
+                self._context.store.record_files.note(self._stage.name, asked.unit, line)
                 if self._feed is not None:
                     self._feed.done(asked.unit)
                 self._handled.append(Ended(asked.unit, record))

@@ -22,6 +22,7 @@ from daskfs.sources.collection import given_blocks
 from daskfs.stages.requirements import cannot_serve
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import MEASURED, failure_message, is_within_unit, run_unit
+from daskfs.store.completeness import units_not_done
 from daskfs.store.context import Context
 from daskfs.store.seals import ROUND
 
@@ -51,7 +52,7 @@ def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> li
 def _unrecorded(context: Context, stage: Stage, number: int, stages: Sequence[Stage]) -> list[int]:
     units = range(number * stage.n_units, (number + 1) * stage.n_units)
     inputs = inputs_of(context, stage, number, stages)
-    return context.store.ledger.not_done(stage.name, units, stage.fingerprint, inputs)
+    return units_not_done(context.store, stage.name, units, stage.fingerprint, inputs)
 
 
 def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
@@ -60,7 +61,7 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
     The digest identifies the inputs of the units of the round. It is None while some of the outputs are not recorded,
     and for a store in memory.
     """
-    ledger = context.store.ledger
+    records = context.store.records
     if context.store.root is None:
         return None
     if stage is not None and stage.begins_with:
@@ -69,7 +70,7 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
     before: dict[str, str] = {}
     for loop, group in itertools.groupby(stages, lambda one: one.loop):
         some = list(group)
-        n_rounds = -(-ledger.n_recorded(some[-1].name) // some[-1].n_units) if loop else 1
+        n_rounds = -(-records.n_units(some[-1].name) // some[-1].n_units) if loop else 1
         is_last = stage is not None and stage.name in [one.name for one in some]
         if n_rounds == 0 and not is_last:
             return None
@@ -79,7 +80,8 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
             before.setdefault(one.name, inputs)
             label = f"{one.name}{ROUND}{i}" if loop else one.name
             units = range(i * one.n_units, (i + 1) * one.n_units)
-            sealed = ledger.seal(position, inputs, label, units, one.fingerprint, before.get(one.begins_with))
+            recorded = records.matching(one.name, units, one.fingerprint, before.get(one.begins_with, inputs))
+            sealed = context.store.seals.seal(position, inputs, label, recorded, len(units))
             if sealed is None:
                 return None
             inputs, position = sealed.after, position + 1
@@ -98,7 +100,7 @@ def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple
 def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
     """Return the number of recorded rounds of a loop, and whether the loop finished with the last of them."""
     closing = next(stage for stage in reversed(stages) if stage.loop == loop)
-    number = context.store.ledger.n_recorded(closing.name) // closing.n_units
+    number = context.store.records.n_units(closing.name) // closing.n_units
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
 
@@ -110,13 +112,13 @@ def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
 
 def recorded_units(context: Context, stage: Stage) -> range:
     """Return the units of a stage that may have a record; of a loop those of all rounds, complete or not."""
-    n_recorded = context.store.ledger.n_recorded(stage.name) if stage.loop else 0
+    n_recorded = context.store.records.n_units(stage.name) if stage.loop else 0
     return range(max(stage.n_units, n_recorded))
 
 
 def _is_finished(context: Context, closing: Stage, number: int) -> bool:
     units = range(number * closing.n_units, (number + 1) * closing.n_units)
-    records = context.store.ledger.records(closing.name, units)
+    records = context.store.records.each(closing.name, units)
     return all((record or {}).get("facts", {}).get("finished", False) for record in records)
 
 
@@ -220,7 +222,7 @@ def run_stage(
     units = list(units)
     if pool.client is None:
         _run_here(context, stage, units, pool, _begun(context, stage, units, report), inputs)
-        context.store.ledger.close(stage.name)
+        context.store.records.close(stage.name)
         return
     with _OnCluster(context, stage, units, pool, identity, report, inputs) as running:
         running.finish(beside)
@@ -229,12 +231,12 @@ def run_stage(
 def _begun(context: Context, stage: Stage, units: Sequence[int], report: Report) -> Report:
     """Begin some units of a stage, and return a callback that also keeps their records together."""
     check_stopped()
-    ledger = context.store.ledger
+    store = context.store
     if units:  # their outputs may differ from the last ones
-        ledger.unseal(f"{stage.name}{ROUND}{units[0] // stage.n_units}" if stage.loop else stage.name)
+        store.seals.unseal(f"{stage.name}{ROUND}{units[0] // stage.n_units}" if stage.loop else stage.name)
 
     def recorded(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        ledger.put_together(stage.name)
+        store.records.merge(stage.name)
         report(stage, unit, facts)
 
     return recorded
@@ -326,7 +328,7 @@ class _OnCluster(AbstractContextManager["_OnCluster"]):
                 except DaskfsError as error:
                     flight.stop(error)
         flight.check()
-        self._context.store.ledger.close(self._stage.name)
+        self._context.store.records.close(self._stage.name)
 
     def advance(self) -> None:
         """Handle the units that have ended; raise the error that stopped the stage."""

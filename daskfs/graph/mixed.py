@@ -129,7 +129,7 @@ def _padded(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarra
 def open_rows(store: Store, name: str) -> int:
     """Return the number of rows whose mixed lists may be incomplete, from the records of stage `name`."""
     total, unit = 0, 0
-    while (record := store.ledger.record(name, unit)) is not None:
+    while (record := store.records.get(name, unit)) is not None:
         total, unit = total + int(record["facts"].get("n_open", 0)), unit + 1
     return total
 

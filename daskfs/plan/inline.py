@@ -265,7 +265,7 @@ def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, qui
     stages = with_fingerprints(stages, context.tiles.info.fingerprint)
     identity = digest(stages[-1].fingerprint, context.store.url)
     if context.store.root is not None:
-        context.store.ledger.begin()
+        context.store.begin_epoch()
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     # arrays of an earlier call in the same store are kept

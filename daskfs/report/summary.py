@@ -82,7 +82,7 @@ def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
     """Sum the records of a stage, over all rounds of a loop: seconds, bytes, and measured and planned peak memory."""
     units = recorded_units(context, stage)
     seconds, n_read, n_written, peak = 0.0, 0, 0, 0
-    for record in filter(None, context.store.ledger.records(stage.name, units)):  # all at once would take much memory
+    for record in filter(None, context.store.records.each(stage.name, units)):  # all at once would take much memory
         seconds += float(record.get("seconds", 0.0))
         n_read += int(record.get("bytes_read", 0))
         n_written += int(record.get("bytes_written", 0))
@@ -305,7 +305,7 @@ def _short_lists(store: Store, plan: Plan, name: str) -> int:
 
 
 def _unit_facts(store: Store, stage: Stage) -> list[dict[str, Any]]:
-    return [(store.ledger.record(stage.name, unit) or {}).get("facts", {}) for unit in range(stage.n_units)]
+    return [(store.records.get(stage.name, unit) or {}).get("facts", {}) for unit in range(stage.n_units)]
 
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:

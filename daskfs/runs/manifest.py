@@ -326,7 +326,7 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
     """
     begun = new_manifest(job)
     if overwrite:
-        store.ledger.begin(fresh=True)
+        store.begin_epoch(fresh=True)
         clear(store)
     if store.read_bytes(layout.RUN_JSON) is None:
         return begun, ""
@@ -361,7 +361,7 @@ def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> No
     Graph units count too, since a graph takes as long as scores. It does not matter how the run ended.
     """
     runs = [store, *(own for _, own in batch_runs(store))]
-    if manifest["status"] == "done" or any(True for own in runs for _ in own.ledger.counted_files()):
+    if manifest["status"] == "done" or any(True for own in runs for _ in own.record_files.names()):
         raise StoreError(message)
 
 

@@ -15,6 +15,7 @@ from daskfs.stages import units
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_path
+from daskfs.store.completeness import units_not_done
 from daskfs.store.context import Context, planned_tiles
 from daskfs.store.layout import PLAN_JSON
 from daskfs.store.overlay import Overlay
@@ -103,8 +104,8 @@ def _cleared(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> l
         last = order.get(one.needed_until, len(stages))
         if last < first and one.loop != stage.loop:
             continue
-        missing = base.ledger.not_done(one.name, numbers, one.fingerprint)
-        if pending := [number for number in missing if number not in base.ledger.recorded(one.name)]:
+        missing = units_not_done(base, one.name, numbers, one.fingerprint)
+        if pending := [number for number in missing if number not in base.records.units(one.name)]:
             msg = (
                 f"unit {unit} of stage {stage.name} needs stage {one.name}, of which {len(pending)} units are not "
                 "done: 'daskfs run' runs them."

@@ -222,7 +222,7 @@ class _Run:
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
     def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
-        self.store.ledger.forget()
+        self.store.forget()
         with ExitStack() as stack:
             # existing workers report their memory; new ones are only started for a job that passed all checks
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
@@ -235,12 +235,12 @@ class _Run:
             self.journal.open(self.log, self.lock.check)
             if not settings.is_joined:
                 client = stack.enter_context(connect(settings))
-            self.store.ledger.begin()
+            self.store.begin_epoch()
             self.journal.message(
                 "",
                 "run_started",
                 command=self.command,
-                epoch=self.store.ledger.epoch,
+                epoch=self.store.epoch.name,
                 by=str(Owner()),
                 versions=dict(installed_versions()),
             )
@@ -351,7 +351,7 @@ class _Run:
         Its manifest stays until this run replaces it, so that the same call repeats the deletion after a kill.
         """
         self.lock.check()
-        self.store.ledger.begin(fresh=True)
+        self.store.begin_epoch(fresh=True)
         if self.appended:
             self.store.write_json(layout.RUN_JSON, {**self.manifest, "status": "running"})
         clear(self.store, keep=(layout.RUN_JSON, *([layout.TILES_DIR] if keep_tiles else [])))
@@ -449,7 +449,7 @@ class _Run:
 
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self._note_processor(str(facts.get("computed_by", "")))
-        self.store.ledger.check()
+        self.store.epoch.check()
         self.journal.unit_done(stage, unit, facts)
 
     def _finish(self, plan: Plan, tiles: TilePlan, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -548,7 +548,7 @@ class Runner:
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Run the pending units of a tile store."""
     context = Context(Store(as_path(tiles.url)))
-    context.store.ledger.begin()
+    context.store.begin_epoch()
     info = read_tile_info(context.store)
     if info is not None and info.fingerprint != tiles.fingerprint:  # bands are kept, but these tiles are not finished
         context.store.delete(layout.TILES_JSON)

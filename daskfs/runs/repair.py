@@ -13,6 +13,7 @@ from daskfs.stages.stage import Stage
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import as_path, is_there, lies_in, remove, remove_file
 from daskfs.store.arrays import METADATA
+from daskfs.store.completeness import lost_outputs
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.write_errors import explain_write_errors
@@ -79,7 +80,7 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
     for one in [s for s in stages if s.loop == stage.loop] if stage.loop else [stage]:
         recorded = recorded_units(context, one)
         units = recorded[-2 * one.n_units :] if one.loop else pending_units(context, one, stages)
-        for name in store.ledger.lost(one.name, units, one.fingerprint):
+        for name in lost_outputs(store, one.name, units, one.fingerprint):
             path = store.path(name)
             was_there = is_there(path)
             with explain_write_errors(path):
@@ -94,7 +95,7 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
 def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> bool:
     """Return whether a stage of a finished run has pending units; report those whose record is missing."""
     units = pending_units(context, stage, stages)
-    known = set(context.store.ledger.recorded(stage.name)) if units else set()
+    known = set(context.store.records.units(stage.name)) if units else set()
     missing = [f"the record of unit {unit} of stage {stage.name}" for unit in units if unit not in known]
     if missing:
         tell(f"{missing[0]} is missing: {len(missing)} units run again.", damage_warning(missing))

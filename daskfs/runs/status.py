@@ -271,7 +271,7 @@ def run_status(url: str) -> dict[str, Any]:
     recorded: dict[str, Set[int]] = {}
     for own, stages in stored_stages(store):
         rows += [_status_row(Context(own), stage, stages) for stage in stages]
-        recorded |= {stage.name: own.ledger.recorded(stage.name) for stage in stages}
+        recorded |= {stage.name: own.records.units(stage.name) for stage in stages}
     slowest = [(*found, row["stage"]) for row in rows if (found := row.pop("slowest")) is not None]
     activity = read_activity(store.path(layout.EVENTS), recorded)
     if state.status not in ("running", "unknown"):
@@ -292,14 +292,14 @@ def run_status(url: str) -> dict[str, Any]:
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
     """Summarize the records of a stage, without checking each output as 'daskfs verify' does."""
-    ledger, units = context.store.ledger, range(stage.n_units)
-    recorded = sorted(ledger.recorded(stage.name))
+    records, units = context.store.records, range(stage.n_units)
+    recorded = sorted(records.units(stage.name))
     number, is_finished = ended_rounds(context, stage.loop, stages) if stage.loop else (0, True)
     if stage.loop and not is_finished:
         units = range(number * stage.n_units, (number + 1) * stage.n_units)
     done = stage.n_units if stage.loop and is_finished else sum(unit in units for unit in recorded)
-    records = zip(recorded, ledger.records(stage.name, recorded), strict=True)
-    seconds = {unit: float(record.get("seconds", 0.0)) for unit, record in records if record is not None}
+    pairs = zip(recorded, records.each(stage.name, recorded), strict=True)
+    seconds = {unit: float(record.get("seconds", 0.0)) for unit, record in pairs if record is not None}
     left = sum(seconds.values()) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {
         "stage": stage.name,

@@ -7,7 +7,7 @@ import json
 import zlib
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -45,7 +45,9 @@ from daskfs.storage.clients import with_retries
 from daskfs.store import layout
 from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
 from daskfs.store.context import Context, open_tiles
-from daskfs.store.ledger import Ledger
+from daskfs.store.epoch import Epoch
+from daskfs.store.record_files import RecordFiles
+from daskfs.store.records import Record
 from daskfs.store.seals import name_hash
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
@@ -62,16 +64,20 @@ SAME = 1e-9
 MISSING = "is missing"
 
 
-class _Checked(Ledger):
-    """A ledger that returns the given units as not done, without reading anything again."""
+class _CheckedRecords(RecordFiles):
+    """Records of which those of all but the given units match, without outputs that would be compared again."""
 
-    def __init__(self, root: StoragePath | None, not_done: Mapping[str, Mapping[int, _Unit]]) -> None:
-        super().__init__(root)
-        self._bad = not_done
+    def __init__(self, root: StoragePath, bad: Mapping[str, Mapping[int, _Unit]]) -> None:
+        super().__init__(root, Epoch(root))
+        self._bad = bad
 
-    def not_done(self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None) -> list[int]:
+    def matching(
+        self, stage: str, units: Iterable[int], fingerprint: str, inputs: str | None = None
+    ) -> Iterator[tuple[int, Record]]:
         del fingerprint, inputs
-        return [unit for unit in units if unit in self._bad[stage]]
+        yield from (
+            (unit, {"unit": unit, "chunks": {}, "objects": {}}) for unit in units if unit not in self._bad[stage]
+        )
 
 
 def verify_run(
@@ -286,7 +292,7 @@ class _Check:
                     bad[stage.name][unit.unit] = unit
         known_names = np.unique(np.frombuffer(known, np.uint64))
         checked = Context(Store(store.root))
-        checked.store.ledger = _Checked(store.root, bad)
+        checked.store.records = _CheckedRecords(store.path(""), bad)
         for stage in stages:
             pending = set(pending_units(checked, stage, stages))
             self.n_not_done += 0 if is_finished else len(pending)
@@ -297,7 +303,7 @@ class _Check:
                 elif unit.checked["records"]:
                     self.problems += unit.damaged + ([] if stage.needed_until or stage.loop else unit.absent)
                 elif is_finished and not stage.loop:
-                    path = store.ledger.file(stage.name, unit.unit)
+                    path = store.record_files.file(stage.name, unit.unit)
                     self.problems.append(_problem(path, "the record of the unit is missing", stage.name, unit.unit))
         self._left_over(store, stages, known_names, self._arrays(context, stages, is_finished=is_finished))
         self._in_place(store)
@@ -345,7 +351,7 @@ class _Check:
     def _left_over(self, store: Store, stages: Sequence[Stage], known: np.ndarray, arrays: set[str]) -> None:
         root = store.path("")
         names = {stage.name for stage in stages}
-        expected = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
+        expected = {name for name in store.record_files.names() if name.split("/")[1] in names}
         expected |= {f"{name}/{METADATA}" for name in arrays}
         expected |= {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
         is_run = is_there(root / layout.RUN_JSON)
@@ -408,7 +414,7 @@ class _Unit:
         self.names: list[int] = []
         self.checked = Counter(records=1)
         try:
-            record = store.ledger.read(stage.name, unit)
+            record = store.record_files.read(stage.name, unit)
         except StoreError as error:
             record, text = {}, f"the record is damaged: {error}"
         else:
@@ -421,7 +427,7 @@ class _Unit:
             elif inputs is not None and record.get("inputs") not in (None, inputs):
                 text = "the unit was made from other inputs than are there"
         if text:
-            self.damaged.append(_problem(store.ledger.file(stage.name, unit), text, stage.name, unit))
+            self.damaged.append(_problem(store.record_files.file(stage.name, unit), text, stage.name, unit))
             return
         for kind, what in (("chunks", "the chunk"), ("objects", "the file")):
             for name, (size, checksum) in record[kind].items():

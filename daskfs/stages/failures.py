@@ -56,7 +56,7 @@ def write_unit_failure(
         "inputs": inputs,
         "parameters": json.dumps(stage.parameters.to_json())[:MAX_PARAMETERS],
     }
-    return _write(store, f"{stage.name}-{unit}-{store.ledger.epoch}-", {**facts, **more}, error)
+    return _write(store, f"{stage.name}-{unit}-{store.epoch.name}-", {**facts, **more}, error)
 
 
 def name_failure(store: Store, error: Exception) -> None:
@@ -84,7 +84,7 @@ def _write(store: Store, prefix: str, facts: Mapping[str, Any], error: BaseExcep
         root = root.parent  # the tiles of a run
     folder = root / layout.FAILURES_DIR
     with suppress(OSError, DaskfsError):  # a full disk, or a directory that another run has taken over
-        store.ledger.check(now=True)
+        store.epoch.check(now=True)
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         attempt = 1 + sum(name.startswith(prefix) for name in names)
         path = root / layout.FAILURE.format(prefix if prefix == "run" else f"{prefix}{attempt}")

@@ -127,7 +127,7 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     identity
         Identity of the plan there, so that workers do not use a stale cached plan.
     epoch
-        Epoch of the driver; see :class:`daskfs.store.ledger.Ledger`.
+        Name of the epoch of the driver, see :class:`daskfs.store.epoch.Epoch`.
     stage_name, unit
         Name of the stage, and number of the unit.
     inputs
@@ -157,11 +157,11 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     check_versions(versions)
     apply_access(reached)
     context = _enter(_context_of(url, identity, epoch, reached))
-    context.store.ledger.check()
+    context.store.epoch.check()
     stage = _plan_of(url, identity, reached).stage(stage_name)
     if is_joined:
         check_room(stage)
-    if context.store.ledger.written(stage.name, unit, stage.fingerprint) is not None:
+    if context.store.record_files.written(stage.name, unit, stage.fingerprint) is not None:
         return
     logger.debug("unit %d of stage %s begins", unit, stage_name)
     try:
@@ -232,7 +232,7 @@ def _attempt(
     context: Context, stage: Stage, unit: int, function: UnitFunction[Any], inputs: str | None
 ) -> dict[str, Any]:
     context.holdings.keep_only(stage.loop or stage.holds, unit // stage.n_units)
-    with _outermost() as is_outermost, context.store.noting_outputs() as outputs, counted_bytes() as counted:
+    with _outermost() as is_outermost, context.store.outputs.collect() as outputs, counted_bytes() as counted:
         if is_outermost:
             release_freed()
             reset_peak()
@@ -251,7 +251,7 @@ def _attempt(
             "ended": round(time.time(), 3),
         }
     whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint, "inputs": inputs}
-    context.store.ledger.write({**whose, **outputs.to_json(), "facts": facts, **measured})
+    context.store.records.write({**whose, **outputs.to_json(), "facts": facts, **measured})
     return measured
 
 

@@ -42,15 +42,17 @@ class Context:
 
     def enter(self, inputs: str | None) -> None:
         """Begin a unit of some inputs: its reads are compared with the outputs of earlier stages."""
-        if self.store.ledger.enter(inputs) and self._tiles is not None:
-            self._tiles.store.ledger.forget()
+        if self.store.seals.enter(inputs):
+            self.store.records.refresh()
+            if self._tiles is not None:
+                self._tiles.store.forget()
 
     def tiles_seal(self) -> str:
         """Return the digest of all seals of the tiles; empty in a tile store, whose units write the tiles."""
         if self._tiles is not None:
-            return self._tiles.store.ledger.after
+            return self._tiles.store.seals.after
         url = (self.store.read_json(layout.PLAN_JSON) or {}).get("tiles_url", self.store.url)
-        return "" if url == self.store.url else Store(as_path(url)).ledger.after
+        return "" if url == self.store.url else Store(as_path(url)).seals.after
 
     @property
     def tiles(self) -> Tiles:

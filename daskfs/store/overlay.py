@@ -6,24 +6,29 @@ from pathlib import Path
 
 from daskfs.errors import StoreError
 from daskfs.storage import StoragePath, is_there
-from daskfs.store.ledger import Ledger
+from daskfs.store.epoch import Epoch
+from daskfs.store.record_files import RecordFiles
 from daskfs.store.record_index import RecordIndex
 from daskfs.store.records import Record, encode
 from daskfs.store.store import Store
 
 
-class _OverlayLedger(Ledger):
-    """Ledger that reads the records of a store, and keeps those that it is given in memory."""
-
-    def __init__(self, root: StoragePath | None) -> None:
-        super().__init__(root)
-        self._own: dict[str, dict[int, bytes]] = {}
+class _ReadEpoch(Epoch):
+    """Epoch of a store that is only read."""
 
     def check(self, *, now: bool = False) -> None:
         """Raise :class:`StoreError` before anything is deleted, which is when a check is due `now`."""
         if now:
             msg = f"{self._root} is only read here, and a file in it is damaged or missing: see 'daskfs verify'."
             raise StoreError(msg)
+
+
+class _OverlayRecords(RecordFiles):
+    """Records of a store, and others that are kept in memory."""
+
+    def __init__(self, root: StoragePath, epoch: Epoch) -> None:
+        super().__init__(root, epoch)
+        self._own: dict[str, dict[int, bytes]] = {}
 
     def write(self, record: Record) -> None:
         """Keep the record of a unit."""
@@ -53,7 +58,8 @@ class Overlay(Store):
 
     def __init__(self, base: Store, folder: Path) -> None:
         super().__init__(base.root)
-        self.ledger = _OverlayLedger(base.root)
+        self.epoch = _ReadEpoch(base.root)
+        self.records = _OverlayRecords(base.path(""), self.epoch)
         self._folder = folder
 
     def path(self, name: str) -> StoragePath:

@@ -8,7 +8,9 @@ writer replaced is damage, and never an input.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import threading
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskfs.errors import DamagedError, StoreError
+from daskfs.storage import StoragePath, put
+from daskfs.store import layout
+from daskfs.store.arrays import MADE_AGAIN
+from daskfs.store.epoch import Epoch
 from daskfs.store.records import Record
+from daskfs.store.write_errors import explain_write_errors
 
 ROUND = "#"
 """Separates the name of a stage from the number of a round in the label of a seal."""
@@ -99,3 +107,146 @@ class Sealed(NamedTuple):
     def after(self) -> str:
         """Inputs of the next stage or round."""
         return hashlib.sha256(json.dumps(self).encode()).hexdigest()[:DIGITS]
+
+
+class Seals:
+    """Seals of a store, in order, and the checksums that reads of this process are compared with.
+
+    Parameters
+    ----------
+    root
+        Root of the store, None for one in memory, which has none.
+    epoch
+        Epoch in which this process writes.
+    """
+
+    def __init__(self, root: StoragePath | None, epoch: Epoch) -> None:
+        self._root, self._epoch = root, epoch
+        self._sealed: list[Sealed] = []
+        self._entries: dict[str, np.ndarray] = {}
+        self._in_force: dict[str | None, np.ndarray] = {}
+        self._entered = threading.local()
+
+    def seal(
+        self, position: int, inputs: str, label: str, records: Iterable[tuple[int, Record]], n_units: int
+    ) -> Sealed | None:
+        """Seal a stage, or a round of it, at a position in the order of seals.
+
+        `records` are those of its `n_units` units, read only if it is not sealed yet. Return None if there are fewer.
+        """
+        if position < len(self._sealed):
+            known = self._sealed[position]
+            if (known.label, known.inputs) == (label, inputs):
+                return known
+            del self._sealed[position:]
+        seal = seal_of(record for _, record in records)
+        if seal.n_records < n_units:
+            return None
+        sealed = Sealed(inputs, label, seal.digest)
+        self._sealed.append(sealed)
+        for outdated in (None, sealed.after):  # loaded before this seal, without its outputs
+            self._in_force.pop(outdated, None)
+        self._entries[seal.digest] = seal.entries
+        if self._epoch.name:
+            self._put(sealed, seal)
+        return sealed
+
+    def unseal(self, label: str) -> None:
+        """Drop the seal of a stage, or of a round of it, and all later seals."""
+        first = next((i for i, one in enumerate(self._sealed) if one.label == label), None)
+        if first is not None:
+            del self._sealed[first:]
+            self._in_force.pop(None, None)
+
+    def forget(self) -> None:
+        """Drop all seals, so that they are read, or made, again."""
+        self._sealed, self._in_force = [], {}
+        self._entered.inputs = None  # of a unit that failed in this thread
+
+    def enter(self, inputs: str | None) -> bool:
+        """Compare reads of this thread with the outputs of the stages before a unit of these inputs.
+
+        For None, compare with the outputs of all sealed stages. Return whether other checksums were loaded.
+        """
+        self._entered.inputs = inputs
+        if self._root is None or (inputs is not None and inputs in self._in_force):
+            return False
+        for oldest in list(self._in_force)[:-1]:  # a duplicate unit of the previous stage may still run
+            self._in_force.pop(oldest, None)
+        self._in_force[inputs] = merge_entries(self._entries_of(one) for one in self._rows(inputs))
+        return True
+
+    @property
+    def entered(self) -> str | None:
+        """Inputs of the last :meth:`enter` in this thread."""
+        inputs: str | None = getattr(self._entered, "inputs", None)
+        return inputs
+
+    @property
+    def after(self) -> str:
+        """Inputs of the stage after all sealed ones, empty if none is sealed."""
+        rows = [] if self._root is None else self._rows()
+        return rows[-1].after if rows else ""
+
+    def stated(self, name: str) -> int | None:
+        """Return the checksum of an output of an earlier stage, None for other names."""
+        if self._root is None:
+            return None
+        inputs = self.entered
+        entries = self._in_force.get(inputs)
+        if entries is None:
+            self.enter(inputs)
+            entries = self._in_force[inputs]
+        value = np.uint64(name_hash(name))
+        at = int(np.searchsorted(entries["name"], value))
+        return int(entries["checksum"][at]) if at < entries.size and entries["name"][at] == value else None
+
+    def _put(self, sealed: Sealed, seal: Seal) -> None:
+        """Write checksums for other processes, unsynced: after a loss of power they are rebuilt from records."""
+        assert self._root is not None
+        table, index = self._root / _table(sealed), self._root / layout.SEALS.format(self._epoch.name)
+        with explain_write_errors(table):
+            put(table, seal.to_bytes(), synced=False)
+            put(index, json.dumps(self._sealed).encode(), synced=False)
+
+    def _rows(self, inputs: str | None = None) -> list[Sealed]:
+        """Return the seals in order: all, or those before a unit of some inputs.
+
+        Raise :class:`StoreError` if the store is past that unit.
+        """
+        rows = self._sealed or self._read_index()
+        if inputs is None:
+            return rows
+        earlier = [*itertools.takewhile(lambda one: one.inputs != inputs, rows)]
+        if len(earlier) == len(rows) and rows and inputs != rows[-1].after:
+            msg = f"{self._root} has gone on since this unit was asked for: its result is not needed."
+            raise StoreError(msg)
+        return earlier
+
+    def _read_index(self) -> list[Sealed]:
+        assert self._root is not None
+        epoch = self._epoch.name or self._epoch.read_current()
+        try:
+            raw = json.loads((self._root / layout.SEALS.format(epoch)).read_bytes())
+            return [Sealed(*map(str, one)) for one in raw]
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+            return []
+
+    def _entries_of(self, sealed: Sealed) -> np.ndarray:
+        entries = self._entries.get(sealed.digest)
+        if entries is None:
+            assert self._root is not None
+            path = self._root / _table(sealed)
+            try:
+                read = Seal.entries_from(path.read_bytes())
+            except FileNotFoundError:
+                read = None if self._epoch.name else np.zeros(0, ENTRY)
+            if read is None:
+                msg = f"{path} is missing or damaged: {MADE_AGAIN}"
+                raise DamagedError(msg, [path])
+            entries = self._entries[sealed.digest] = read
+        return entries
+
+
+def _table(sealed: Sealed) -> str:
+    return f"{layout.records_of(sealed.label.partition(ROUND)[0])}{sealed.digest}.seal"

@@ -108,10 +108,10 @@ class StoredPiece(NamedTuple):
 
 def stored_pieces(store: Store, names: Iterable[str], segment: int) -> list[StoredPiece]:
     """Return the pieces of a segment in the shards of each name, in order; raise :class:`DamagedError` for an index."""
-    inputs = store.ledger.entered
+    inputs = store.seals.entered
 
     def found(name: str) -> list[StoredPiece]:
-        store.ledger.enter(inputs)
+        store.seals.enter(inputs)
         with counted_bytes():
             fields, facts = store.read_arrays(SHARD_INDEX.format(name))
         return list(_pieces_of(name, fields, facts, segment))
@@ -181,7 +181,7 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
         read_anew(path, partial(_fill, start=first, held=held))
         return [_decoded(piece, held[piece.start - first :][: piece.size]) for piece in run]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, EOFError, ValueError, RuntimeError) as error:
-        store.ledger.check(now=True)
+        store.epoch.check(now=True)
         try_to_remove(path)
         what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
         msg = f"{path} {what}: {MADE_AGAIN}"

@@ -7,12 +7,10 @@ import json
 import math
 import os
 import re
-import threading
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,8 +32,10 @@ from daskfs.store.arrays import (
     open_zarr,
     zarr_document,
 )
-from daskfs.store.ledger import Ledger
-from daskfs.store.records import Record
+from daskfs.store.epoch import Epoch
+from daskfs.store.outputs import OutputLog
+from daskfs.store.record_files import RecordFiles, Records
+from daskfs.store.seals import Seals
 from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 MAX_OPENED = 4096
@@ -52,25 +52,6 @@ UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 """Temporary names of :meth:`Store.write_bytes` and Zarr."""
 
 
-@dataclass
-class Outputs:
-    """Size and checksum of the outputs of a unit, by name.
-
-    The checksum is for chunks the CRC-32C at their end, for objects the CRC-32. Both are noted at the write, as a late
-    writer may replace an output.
-    """
-
-    chunks: dict[str, Written] = field(default_factory=dict)
-    objects: dict[str, Written] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, dict[str, list[int]]]:
-        """Return the outputs as a record holds them."""
-        return {
-            kind: {name: [*written] for name, written in outputs.items()}
-            for kind, outputs in (("chunks", self.chunks), ("objects", self.objects))
-        }
-
-
 class Store:
     """Arrays, small objects and records under one root.
 
@@ -79,19 +60,21 @@ class Store:
     root
         Directory or URL, or None for a store in the memory of this process, whose arrays are NumPy arrays.
     epoch
-        Epoch of the driver of a unit, see :class:`Ledger`.
+        Name of the epoch of the driver of a unit, see :class:`daskfs.store.epoch.Epoch`.
     """
 
     def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
         self.root = root
-        self.ledger = Ledger(root, epoch)
+        self.epoch = Epoch(root, epoch)
+        self.records = Records() if root is None else RecordFiles(root, self.epoch)
+        self.seals = Seals(root, self.epoch)
+        self.outputs = OutputLog()
         self.shards: dict[str, list[np.ndarray]] = {}
         """Pieces of each shard of a store in memory."""
         self._memory: dict[str, np.ndarray] = {}
         self._objects: dict[str, bytes] = {}
         self._together: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {}
         self._opened: dict[str, ChunkedArray] = {}
-        self._written = threading.local()
 
     @property
     def url(self) -> str:
@@ -107,6 +90,23 @@ class Store:
         """Return the path at which a name is written."""
         return self.path(name)
 
+    @property
+    def record_files(self) -> RecordFiles:
+        """Records of a store that is not in memory."""
+        assert isinstance(self.records, RecordFiles)
+        return self.records
+
+    def begin_epoch(self, *, fresh: bool = False) -> None:
+        """Begin an epoch, which ends those of other drivers. Existing records stay valid unless `fresh`."""
+        if self.root is not None:
+            self.epoch.begin({} if fresh else self.record_files.inherited())
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop records and seals that are kept in memory, so that they are read again."""
+        for part in (self.epoch, self.records, self.seals):
+            part.forget()
+
     # ------------------------------------------------------------------ arrays
     def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
         """Ensure that an array of this shape, dtype and :func:`stored_chunks` exists, replacing one that differs.
@@ -116,7 +116,7 @@ class Store:
         if self.root is None:
             self._memory[name] = np.zeros(shape, dtype)
             return
-        self.ledger.check()
+        self.epoch.check()
         path = self.target(name)
         chunks = stored_chunks(shape, dtype, chunks)
         document = zarr_document(shape, np.dtype(dtype), chunks)
@@ -132,7 +132,7 @@ class Store:
                     remove(path)
                 put(path / METADATA, document, synced=False)
             found = document
-        self._note_object(f"{name}/{METADATA}", found)
+        self.outputs.add_object(f"{name}/{METADATA}", found)
 
     @staticmethod
     def _stored(path: StoragePath) -> tuple[bytes, Any]:
@@ -164,10 +164,10 @@ class Store:
         From an object store, prefetch as many of the next ones as `part_bytes` of each allow
         (:func:`daskfs.storage.map_concurrent`).
         """
-        inputs = self.ledger.entered
+        inputs = self.seals.entered
 
         def read(part: tuple[str, Any]) -> tuple[np.ndarray, int]:
-            self.ledger.enter(inputs)
+            self.seals.enter(inputs)
             with counted_bytes() as counted:
                 return self.open(part[0])[part[1]], counted.read
 
@@ -186,7 +186,7 @@ class Store:
         except DamagedError:
             raise
         except StoreError as error:
-            self.ledger.check(now=True)
+            self.epoch.check(now=True)
             try_to_remove(path / METADATA)
             msg = f"{str(error).removesuffix('.')}. {MADE_AGAIN}"
             raise DamagedError(msg, [path / METADATA]) from error
@@ -203,11 +203,11 @@ class Store:
         if self.root is None:
             self._objects[name] = bytes(data)
             return
-        self.ledger.check()
+        self.epoch.check()
         path = self.target(name)
         with explain_write_errors(path):
             put(path, data)
-        self._note_object(name, data)
+        self.outputs.add_object(name, data)
 
     def write_blocks(self, name: str, blocks: Iterable[bytes]) -> None:
         """Write a large object atomically, block by block, and as at the end of a chunk their CRC-32C."""
@@ -220,16 +220,14 @@ class Store:
             for block in blocks:
                 size, checksum = size + len(block), extend(checksum, block)
                 yield block
-            self.ledger.check()
+            self.epoch.check()
             yield checksum.to_bytes(CHECKSUM_BYTES, "little")
 
-        self.ledger.check()
+        self.epoch.check()
         path = self.target(name)
         with explain_write_errors(path):
             put_blocks(path, followed(), synced=False)
-        written: Outputs | None = getattr(self._written, "outputs", None)
-        if written is not None:
-            written.chunks[name] = (size + CHECKSUM_BYTES, checksum)
+        self.outputs.add_chunks({name: (size + CHECKSUM_BYTES, checksum)})
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return a small object, None if it is missing; raise :class:`DamagedError` if it is damaged."""
@@ -241,7 +239,7 @@ class Store:
             return None
         except IsADirectoryError as error:
             raise self._damaged(name, "is damaged: it is a directory.") from error
-        stated = self.ledger.stated(name)
+        stated = self.seals.stated(name)
         if stated is not None and zlib.crc32(data) != stated:
             raise self._damaged(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
         return data
@@ -339,7 +337,7 @@ class Store:
 
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
         """Return whether an open object has the checksum that an earlier stage recorded, if one did."""
-        stated = self.ledger.stated(name)
+        stated = self.seals.stated(name)
         if stated is None:
             return True
         checksum = 0
@@ -347,28 +345,6 @@ class Store:
             checksum = zlib.crc32(piece, checksum)
         file.seek(0)
         return checksum == stated
-
-    # ----------------------------------------------------------------- outputs
-    def _note_object(self, name: str, data: bytes | memoryview) -> None:
-        written: Outputs | None = getattr(self._written, "outputs", None)
-        if written is not None:
-            written.objects[name] = (len(data), zlib.crc32(data))
-
-    def keep_outputs(self, record: Record, but: str) -> None:
-        """Make the outputs in an earlier record those of the current unit, except the ones below the name `but`."""
-        written: Outputs | None = getattr(self._written, "outputs", None)
-        assert written is not None
-        for kind, outputs in (("chunks", written.chunks), ("objects", written.objects)):
-            outputs.update({name: (*said,) for name, said in record[kind].items() if not name.startswith(f"{but}/")})
-
-    @contextmanager
-    def noting_outputs(self) -> Iterator[Outputs]:
-        """Collect the outputs that this thread writes."""
-        self._written.outputs = Outputs()
-        try:
-            yield self._written.outputs
-        finally:
-            self._written.outputs = None
 
 
 class _Watching(Watch):
@@ -378,18 +354,16 @@ class _Watching(Watch):
         self._store, self._name = store, name
 
     def begin_write(self) -> None:
-        self._store.ledger.check()
+        self._store.epoch.check()
 
     def begin_removal(self) -> None:
-        self._store.ledger.check(now=True)
+        self._store.epoch.check(now=True)
 
     def written(self, chunks: Mapping[str, Written]) -> None:
-        outputs: Outputs | None = getattr(self._store._written, "outputs", None)
-        if outputs is not None:
-            outputs.chunks.update({f"{self._name}/{key}": written for key, written in chunks.items()})
+        self._store.outputs.add_chunks({f"{self._name}/{key}": written for key, written in chunks.items()})
 
     def is_expected(self, key: str, checksum: int) -> bool:
-        return self._store.ledger.stated(f"{self._name}/{key}") in (None, checksum)
+        return self._store.seals.stated(f"{self._name}/{key}") in (None, checksum)
 
 
 def stored_chunks(shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
+from daskfs.store.completeness import finished_record
 from daskfs.store.context import Context, put_label_counts, put_label_parts, put_labels, put_sample_column
 from daskfs.store.row_names import STRETCH_BYTES, put_row_names
 from daskfs.store.shape import Shape, sparse_chunk
@@ -190,7 +191,7 @@ def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, 
     kept, store, shape = parameters.kept, context.store, parameters.shape
     if kept is None or unit >= kept.n_bands:
         return None
-    record = store.ledger.found(INGEST_STAGE.name, unit, kept.fingerprints)
+    record = finished_record(store, INGEST_STAGE.name, unit, kept.fingerprints)
     if record is None:
         return None
     band = shape.band(unit)
@@ -202,7 +203,7 @@ def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, 
             block = source.read_rows(band.start, band.stop)
         if not np.array_equal(store.open(layout.HASHES)[unit : unit + 1][0], column_hashes(block, band.start)):
             return None
-    store.keep_outputs(record, but=layout.SAMPLE.partition("/")[0])
+    store.outputs.add_earlier(record, but=layout.SAMPLE.partition("/")[0])
     write_sample(store, shape, unit, block)
     return dict(record["facts"])
 

@@ -78,7 +78,7 @@ def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
         started = time.perf_counter() - began
         client.run(know_trivial)
         store = Store(as_path(folder))
-        store.ledger.begin()
+        store.begin_epoch()
         stage = Stage(TRIVIAL, KIND.reference, n_units, StageParameters(), 0, 0, 0)
         plan = Plan(store.url, (stage,), "trivial")
         store.write_json(layout.PLAN_JSON, plan.to_json())

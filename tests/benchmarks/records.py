@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from daskfs.storage import StoragePath, as_path, clients, map_concurrent
-from daskfs.store.ledger import TOGETHER, Ledger
+from daskfs.store.completeness import units_not_done
+from daskfs.store.record_files import TOGETHER
 from daskfs.store.records import Record, encode
+from daskfs.store.store import Store
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import environment, object_server
 
@@ -35,8 +37,8 @@ def record_of(unit: int) -> Record:
 
 def build(root: StoragePath, n_units: int) -> None:
     """Write outputs and records, as drivers put them together."""
-    ledger = Ledger(root)
-    ledger.begin()
+    store = Store(root)
+    store.begin_epoch()
 
     def put_output(unit: int) -> None:
         path = root / f"scores/x/c/0/{unit}"
@@ -46,12 +48,12 @@ def build(root: StoragePath, n_units: int) -> None:
 
     for _ in map_concurrent(root, put_output, range(n_units)):
         pass
-    folder = ledger.where(STAGE)
+    folder = store.record_files.folder(STAGE)
     if isinstance(folder, Path):
         folder.mkdir(parents=True)
     for number, start in enumerate(range(0, n_units, TOGETHER)):
         lines = [encode(record_of(unit)) for unit in range(start, min(start + TOGETHER, n_units))]
-        (folder / f"{number:06d}.{ledger.epoch}.jsonl").write_bytes(b"".join(lines))
+        (folder / f"{number:06d}.{store.epoch.name}.jsonl").write_bytes(b"".join(lines))
 
 
 @contextmanager
@@ -65,16 +67,17 @@ def timed(what: str, counted: Proxy | None = None) -> Iterator[None]:
 
 def measure(root: StoragePath, n_units: int, counted: Proxy | None = None) -> None:
     """Print the figures of a store."""
-    ledger = Ledger(root)
+    store = Store(root)
     with timed("resume", counted):
-        pending = ledger.not_done(STAGE, range(n_units), FINGERPRINT, "i" * 24)
+        pending = units_not_done(store, STAGE, range(n_units), FINGERPRINT, "i" * 24)
     assert pending == []
+    recorded = store.records.matching(STAGE, range(n_units), FINGERPRINT, "i" * 24)
     with timed("seal", counted):
-        sealed = ledger.seal(0, "i" * 24, STAGE, range(n_units), FINGERPRINT)
+        sealed = store.seals.seal(0, "i" * 24, STAGE, recorded, n_units)
     assert sealed is not None
-    ledger = Ledger(root)
+    store = Store(root)
     with timed("facts", counted):
-        total = sum(record["facts"]["n"] for record in ledger.need(STAGE, range(n_units)))
+        total = sum(record["facts"]["n"] for record in store.records.need(STAGE, range(n_units)))
     assert total == n_units * (n_units - 1) // 2
 
 

@@ -257,8 +257,8 @@ def stage_seconds(context: Context, solver: str) -> dict[str, float]:
 
 def seconds_of(context: Context, stage: str) -> float:
     """Return the seconds of all units of a stage."""
-    ledger = context.store.ledger
-    records = [ledger.record(stage, unit) for unit in range(ledger.n_recorded(stage))]
+    stored = context.store.records
+    records = [*stored.each(stage, range(stored.n_units(stage)))]
     return float(sum(record["seconds"] for record in records if record))
 
 

@@ -178,7 +178,7 @@ def drive(address: str, folder: str, n_units: int, seconds: float, pipe: Connect
             nonlocal n_done
             event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
             lock.check()
-            store.ledger.check()
+            store.epoch.check()
             log.add(json.dumps(event))
             n_done += 1
             if n_done % max(1, n_units // N_SEEN) == 0:
@@ -186,7 +186,7 @@ def drive(address: str, folder: str, n_units: int, seconds: float, pipe: Connect
             if n_done in told:
                 pipe.send(n_done)
 
-        store.ledger.begin()
+        store.begin_epoch()
         store.write_json(layout.PLAN_JSON, plan.to_json())
         context = Context(store)
         create_arrays(context, plan.stages)

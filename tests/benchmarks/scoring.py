@@ -193,7 +193,7 @@ def compare(client: Client, context: Context, memory_limit: int, lists: Neighbor
         for name, (function, calls) in sides.items():
             runs[name].append(measured(client, function, calls))
     best = {name: {kind: min(run[kind] for run in runs[name]) for kind in ("wall", "cpu")} for name in sides}
-    records = [context.store.ledger.record("score", unit) or {} for unit in range(n_units)]
+    records = [context.store.records.get("score", unit) or {} for unit in range(n_units)]
     summary = context.store.read_json(layout.GRAPH_SUMMARY.format(lists.name, K))
     shape = context.tiles.shape
     gathered = 2 * summary["n_edges"] * shape.n_features * shape.itemsize
@@ -221,7 +221,7 @@ def bytes_table(tiles: Path, folder: Path, lists: NeighborLists, memory_limit: i
         context, stages, _ = prepare(tiles, folder / label, names, lists, memory_limit)
         run_all(context, stages, None)
         n_units = stages[-1].n_units
-        read = sum((context.store.ledger.record("score", unit) or {})["bytes_read"] for unit in range(n_units))
+        read = sum((context.store.records.get("score", unit) or {})["bytes_read"] for unit in range(n_units))
         planned = stages[-1].bytes_read
         table.append({"criteria": label, "read_mib": read / MiB, "planned": planned / MiB})
     for row in table:

@@ -152,7 +152,7 @@ def test_records_are_checked(job: Path, folder: Path) -> None:
 
 def test_a_record_among_others_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies in the same file stays as it is."""
-    monkeypatch.setattr("daskfs.store.ledger.FEW", 2)
+    monkeypatch.setattr("daskfs.store.record_files.FEW", 2)
     job, folder = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None), tmp_path / "run"
     run_quietly(job)
     (path,) = (folder / "records/score").glob("*.jsonl")

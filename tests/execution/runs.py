@@ -22,8 +22,8 @@ from daskfs.execution.clusters.forkserver import METHOD_KEY
 from daskfs.execution.clusters.local import prepare
 from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
-from daskfs.store.ledger import Ledger
 from daskfs.store.records import Record, lines_of
+from daskfs.store.store import Store
 from tests.cli.command import daskfs
 
 HERE = ("--set", "cluster.workers=0")
@@ -188,14 +188,14 @@ def records(run_directory: Path) -> dict[str, Record]:
 
 def recorded(store: Path, stage: str) -> dict[int, Record]:
     """Return the records of a stage by unit."""
-    ledger = Ledger(store)
-    found = ((unit, ledger.record(stage, unit)) for unit in sorted(ledger.recorded(stage)))
+    records = Store(store).records
+    found = ((unit, records.get(stage, unit)) for unit in sorted(records.units(stage)))
     return {unit: record for unit, record in found if record is not None}
 
 
 def record_file(store: Path, stage: str, unit: int) -> Path:
     """Return the file of a unit's record, where that lies in one of its own."""
-    path = Ledger(store).file(stage, unit)
+    path = Store(store).record_files.file(stage, unit)
     assert isinstance(path, Path)
     assert path.exists()
     assert path.suffix == ".json"
@@ -204,7 +204,7 @@ def record_file(store: Path, stage: str, unit: int) -> Path:
 
 def lose_record(store: Path, stage: str, unit: int) -> None:
     """Delete the record of a unit, and leave others that lie in the same file."""
-    path = Ledger(store).file(stage, unit)
+    path = Store(store).record_files.file(stage, unit)
     assert isinstance(path, Path)
     lines = [line for number, line in lines_of(path.name, path.read_bytes()) if number != unit]
     if lines:

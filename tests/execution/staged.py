@@ -86,7 +86,7 @@ def run_all(folder: Path, stages: Sequence[Stage], pool: Pool, report: Report) -
     url = str(folder / "made-up")
     plan = Plan(url, with_fingerprints(stages, ""), url)
     store = Store(Path(url))
-    store.ledger.begin()
+    store.begin_epoch()
     store.write_json(layout.PLAN_JSON, plan.to_json())
     context = Context(store)
     with contextlib.ExitStack() as stack:

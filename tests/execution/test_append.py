@@ -25,7 +25,7 @@ from daskfs.execution.progress import Silent
 from daskfs.runs import tiles as planned_tiles
 from daskfs.sources import zarr_array
 from daskfs.store import shape as stored_shape
-from daskfs.store.ledger import Ledger
+from daskfs.store.epoch import Epoch
 from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import plan_shape
 from tests.cli.command import daskfs, refused
@@ -347,16 +347,16 @@ class Killed(BaseException):
 @contextmanager
 def killed_at(number: int) -> Iterator[list[int]]:
     """Kill the run within the block before a write to a store; yield the number of writes that it got to."""
-    count, check = [0], Ledger.check
+    count, check = [0], Epoch.check
 
-    def counted(ledger: Ledger, **arguments: Any) -> None:
+    def counted(epoch: Epoch, **arguments: Any) -> None:
         count[0] += 1
         if count[0] == number:
             raise Killed
-        check(ledger, **arguments)
+        check(epoch, **arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "check", counted)
+        patch.setattr(Epoch, "check", counted)
         yield count
 
 

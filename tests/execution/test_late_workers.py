@@ -12,8 +12,8 @@ from distributed import Client
 
 from daskfs.execution.in_flight import AT_ONCE, PER_THREAD, room
 from daskfs.execution.pool import Pool
-from daskfs.store import ledger
-from daskfs.store.ledger import Ledger
+from daskfs.store import record_files
+from daskfs.store.record_files import RecordFiles
 from daskfs.store.record_index import RecordIndex
 from tests.cli.command import basic_job, daskfs, write_job
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers
@@ -96,9 +96,9 @@ def test_units_are_submitted_together(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_records_are_noted_by_the_thread_that_merges_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads only read them: a merge goes through all that are noted."""
     n_units, threads, merged = 40, set[str](), list[int]()
-    note, merge = Ledger.note, RecordIndex.merge
+    note, merge = RecordFiles.note, RecordIndex.merge
 
-    def noted(self: Ledger, stage: str, unit: int, line: bytes) -> None:
+    def noted(self: RecordFiles, stage: str, unit: int, line: bytes) -> None:
         if stage in self._views:
             threads.add(threading.current_thread().name)
         note(self, stage, unit, line)
@@ -108,11 +108,11 @@ def test_records_are_noted_by_the_thread_that_merges_them(tmp_path: Path, monkey
         merged.extend(lines)
         merge(self, file, lines)
 
-    monkeypatch.setattr(ledger, "TOGETHER", 4)
-    monkeypatch.setattr(Ledger, "note", noted)
+    monkeypatch.setattr(record_files, "TOGETHER", 4)
+    monkeypatch.setattr(RecordFiles, "note", noted)
     monkeypatch.setattr(RecordIndex, "merge", counted)
     with threads_as_workers(2) as (_, client):
         run_made_up(tmp_path, n_units, lambda _: None, Pool(client))
-    assert len(merged) > n_units - ledger.FEW
+    assert len(merged) > n_units - record_files.FEW
     assert len(set(merged)) == len(merged)
     assert threads == {threading.current_thread().name}

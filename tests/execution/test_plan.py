@@ -332,21 +332,21 @@ class TestLoops:
         context = Context(Store(None))
         stages = with_fingerprints(list(self.staged(1000, 20, GiB, "RLSR").values()), "test")
         comoments, scale, rows, solve, tables = stages
-        ledger = context.store.ledger
+        records = context.store.records._records
 
         def pending() -> list[str]:
             return [stage.kind_name for stage in stages if pending_units(context, stage, stages)]
 
         def record(stage: Stage, unit: int = 0, **facts: object) -> None:
             whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint}
-            context.store.ledger.write({**whose, "chunks": {}, "objects": {}, "facts": facts})
+            context.store.records.write({**whose, "chunks": {}, "objects": {}, "facts": facts})
 
         functions = [stage.kind_name for stage in stages]
         assert pending() == functions
         record(comoments)
         assert pending() == functions[1:]
         record(scale)
-        del ledger._held[comoments.name][0]  # as good as what it wrote
+        del records[comoments.name][0]  # as good as what it wrote
         assert pending() == functions[2:]
         record(rows)
         assert pending() == functions[3:]
@@ -355,11 +355,11 @@ class TestLoops:
         record(rows, 1)
         record(solve, 1, finished=True)
         assert (reached_round(context, rows.loop, stages), pending()) == ((2, True), functions[4:])
-        del ledger._held[scale.name][0]
+        del records[scale.name][0]
         assert pending() == [comoments.kind_name, scale.kind_name, tables.kind_name]
         record(tables)
         assert pending() == []
-        del ledger._held[solve.name][1]
+        del records[solve.name][1]
         assert pending() == []
 
 

@@ -24,8 +24,8 @@ from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
 from daskfs.sources.npz import NpzSource
 from daskfs.stages.units import run_stored_unit
+from daskfs.store import epoch as epochs
 from daskfs.store import layout
-from daskfs.store import ledger as ledgers
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import METHODS, OUTPUTS, Damage, run_quietly, storage_job, verified
 from tests.execution.runs import Stop, asked_of, record_file, recorded
@@ -128,7 +128,7 @@ def test_a_unit_that_outlives_its_run(small: Path, tmp_path: Path, sees: bool) -
         return rows
 
     seconds = {False: 0.0 if sees else np.inf}
-    with mock.patch.object(NpzSource, "read_rows", started_over), mock.patch.object(ledgers, "CHECK_SECONDS", seconds):
+    with mock.patch.object(NpzSource, "read_rows", started_over), mock.patch.object(epochs, "CHECK_SECONDS", seconds):
         if sees:
             with pytest.raises(StoreError, match="was taken over by another daskfs process"):
                 run_stored_unit(*asked)
@@ -152,7 +152,7 @@ def test_two_drivers_where_nothing_locks(tmp_path: Path, small: Path) -> None:
     refused = OSError(errno.ENOLCK, "No locks available")
     with (
         mock.patch.object(fcntl, "flock", side_effect=refused),
-        mock.patch.object(ledgers, "CHECK_SECONDS", {False: 0.0}),
+        mock.patch.object(epochs, "CHECK_SECONDS", {False: 0.0}),
         pytest.raises(StoreError, match="was taken over by another daskfs process"),
     ):
         run_job(load_job(job), Damage({("score", 0): second}))

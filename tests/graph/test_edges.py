@@ -170,7 +170,7 @@ class TestEdges:
         create_edges(context, parameters)
         written: list[str] = []
         for unit in reversed(range(len(stretches))):
-            with context.store.noting_outputs() as outputs:
+            with context.store.outputs.collect() as outputs:
                 store_edges(context, parameters, unit)
             written += outputs.chunks
         assert len(written) == len(set(written)) == 2 * len(stretches)

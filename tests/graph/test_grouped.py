@@ -372,7 +372,7 @@ class TestSameBytes:
         expected = found_by(memory_context(X, None), spec=spec, n_groups=8)
         with stored(tmp_path / "data", X, (2048, 24)) as context, local_client(n_workers, "2GiB") as client:
             assert_same(found_by(context, spec=spec, client=client, n_groups=8), expected)
-            records = [context.store.ledger.record("build-euclidean", unit) or {} for unit in range(8)]
+            records = [context.store.records.get("build-euclidean", unit) or {} for unit in range(8)]
             assert len({record["process"] for record in records}) == n_workers
 
 
@@ -398,7 +398,7 @@ class TestParts:
     def test_there_are_several(self) -> None:
         context = memory_context(self.X, None)
         found_by(context, n_groups=2, max_members=900)
-        facts = [context.store.ledger.record("build-euclidean", unit) for unit in range(2)]
+        facts = [context.store.records.get("build-euclidean", unit) for unit in range(2)]
         n_parts = [record["facts"]["n_parts"] for record in facts if record is not None]
         assert len(n_parts) == 2
         assert min(n_parts) >= 2

@@ -17,6 +17,7 @@ from daskfs.graph import partition
 from daskfs.storage import ObjectPath, as_path, clients
 from daskfs.store import layout, log
 from daskfs.store.arrays import counted_bytes
+from daskfs.store.completeness import lost_outputs, units_not_done
 from daskfs.store.log import Log
 from daskfs.store.shards import ShardWriter, read_pieces, stored_pieces
 from daskfs.store.store import Store
@@ -38,18 +39,18 @@ def recorded(store: Store) -> dict[str, Any]:
     """Do a unit that writes every kind of thing, and return its record."""
     values = np.random.default_rng(0).standard_normal((10, 7))
     store.create("X", (20, 7), "f8", (4, 4))
-    with store.noting_outputs() as outputs:
+    with store.outputs.collect() as outputs:
         store.open("X")[4:14] = values
         store.put_array("small", np.zeros(3, "i4"))
         store.write_json("a.json", {"b": 1})
         store.write_arrays("c.npz", {"x": np.arange(4)}, {"y": 2})
-    store.ledger.begin()
-    store.ledger.write({"stage": "s", "unit": 2, "fingerprint": "f", **outputs.to_json()})
+    store.begin_epoch()
+    store.records.write({"stage": "s", "unit": 2, "fingerprint": "f", **outputs.to_json()})
     np.testing.assert_array_equal(store.open("X")[4:14], values)
     np.testing.assert_array_equal(store.open("X")[4:14:3], values[::3])
     np.testing.assert_array_equal(store.open("X")[5, 2:6], values[1, 2:6])
     assert store.read_arrays("c.npz")[1] == {"y": 2}
-    record = store.ledger.record("s", 2)
+    record = store.records.get("s", 2)
     assert record is not None
     return record
 
@@ -66,14 +67,14 @@ def test_records_are_those_of_a_store_on_disk(store: Store, tmp_path: Path) -> N
 
 def test_what_is_done(store: Store) -> None:
     recorded(store)
-    assert store.ledger.not_done("s", [2], "g") == [2]
-    assert store.ledger.not_done("s", range(4), "f") == [0, 1, 3]
-    assert store.ledger.lost("s", range(4), "f") == []
-    assert (store.ledger.n_recorded("s"), store.ledger.n_recorded("t")) == (3, 0)
+    assert units_not_done(store, "s", [2], "g") == [2]
+    assert units_not_done(store, "s", range(4), "f") == [0, 1, 3]
+    assert lost_outputs(store, "s", range(4), "f") == []
+    assert (store.records.n_units("s"), store.records.n_units("t")) == (3, 0)
     for name, data in (("X/c/1/0", None), ("X/c/2/1", b"short"), ("a.json", b'{\n "b": 2\n}')):
         store.path(name).unlink() if data is None else storage.put(store.path(name), data)
-    assert store.ledger.not_done("s", range(4), "f") == [0, 1, 2, 3]
-    assert sorted(store.ledger.lost("s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
+    assert units_not_done(store, "s", range(4), "f") == [0, 1, 2, 3]
+    assert sorted(lost_outputs(store, "s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
     store.delete("X")
     assert not list(storage.files_below(store.path("X")))
 
@@ -175,7 +176,7 @@ def test_a_shard_of_several_parts(store: Store) -> None:
     rng, parts = np.random.default_rng(0), 6
     values = rng.standard_normal((parts, 2**18 + 3))
     for name, own in (("large", values), ("small", values[:, :9])):
-        with store.noting_outputs() as outputs:
+        with store.outputs.collect() as outputs:
             writer = ShardWriter(store, name)
             writer.write((segment, "value", one) for segment, one in enumerate(own))
             writer.close()
@@ -224,8 +225,8 @@ def test_a_read_that_fails_is_no_damage(
             setattr(between, name, value)
         reads = (
             lambda: Store(store.root).open("X"),
-            lambda: Store(store.root).ledger.not_done("s", [2], "f"),
-            lambda: Store(store.root).ledger.lost("s", range(3), "f"),
+            lambda: units_not_done(Store(store.root), "s", [2], "f"),
+            lambda: lost_outputs(Store(store.root), "s", range(3), "f"),
             lambda: store.read_arrays("c.npz"),
             lambda: store.open("X")[4:8],
             lambda: store.open("X")[4:8:2],
@@ -235,7 +236,7 @@ def test_a_read_that_fails_is_no_damage(
                 read()
             assert not isinstance(caught.value, FileNotFoundError)
     reach(monkeypatch, server)
-    assert Store(store.root).ledger.not_done("s", [2], "f") == []
+    assert units_not_done(Store(store.root), "s", [2], "f") == []
 
 
 def test_a_store_that_nobody_may_write_to(bucket: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:

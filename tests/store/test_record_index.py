@@ -10,7 +10,7 @@ import pytest
 from daskfs.store import record_index
 from daskfs.store.record_index import Line, RecordIndex
 from daskfs.store.records import encode
-from tests.store.test_ledger import record_of
+from tests.store.test_record_files import record_of
 
 EPOCH = "0123456789ab"
 

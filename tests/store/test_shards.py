@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from daskfs.errors import DamagedError, StoreError
 from daskfs.store import layout, shards
 from daskfs.store.arrays import counted_bytes
+from daskfs.store.completeness import units_not_done
+from daskfs.store.outputs import Outputs
 from daskfs.store.shards import Piece, ShardWriter, read_pieces, stored_pieces
-from daskfs.store.store import Outputs, Store
+from daskfs.store.store import Store
 
 NAME = "spill/g/rows/7"
 COLUMNS = {"row": ("i8", ()), "value": ("f4", (3,)), "cell": ("i4", ())}
@@ -35,7 +37,7 @@ SIZES = [(0, "row", 40), (0, "value", 25), (0, "value", 15), (2, "row", 9), (2, 
 
 
 def write(store: Store, *parts: list[Piece], name: str = NAME) -> Outputs:
-    with store.noting_outputs() as outputs:
+    with store.outputs.collect() as outputs:
         writer = ShardWriter(store, name)
         for pieces in parts:
             writer.write(iter(pieces))
@@ -121,12 +123,12 @@ def test_pieces_that_follow_each_other_are_read_at_once(tmp_path: Path, monkeypa
 def sealed(tmp_path: Path) -> Store:
     """A store with the shard of a finished unit, as a unit of a later stage finds it."""
     store = Store(tmp_path / "store")
-    store.ledger.begin()
+    store.begin_epoch()
     outputs = write(store, pieces_of(0, SIZES))
-    store.ledger.write({"stage": "s", "unit": 0, "fingerprint": "f", "inputs": "", **outputs.to_json(), "facts": {}})
-    sealed = store.ledger.seal(0, "", "s", range(1), "f")
+    store.records.write({"stage": "s", "unit": 0, "fingerprint": "f", "inputs": "", **outputs.to_json(), "facts": {}})
+    sealed = store.seals.seal(0, "", "s", store.records.matching("s", range(1), "f", ""), 1)
     assert sealed is not None
-    store.ledger.enter(sealed.after)
+    store.seals.enter(sealed.after)
     return store
 
 
@@ -150,11 +152,11 @@ def test_every_damage_is_found_and_its_unit_runs_again(sealed: Store) -> None:
                 assert [read(sealed, segment) for segment in (0, 2)]
             assert caught.value.paths == (str(path),)
             path.unlink(missing_ok=True)
-            assert sealed.ledger.not_done("s", [0], "f") == [0]
+            assert units_not_done(sealed, "s", [0], "f") == [0]
         with pytest.raises(DamagedError, match="is missing"):
             read(sealed, 0)
         path.write_bytes(content)
-        assert sealed.ledger.not_done("s", [0], "f") == []
+        assert units_not_done(sealed, "s", [0], "f") == []
         for before, segment in zip(whole, (0, 2), strict=True):
             for (_, values), (_, expected) in zip(read(sealed, segment), before, strict=True):
                 np.testing.assert_array_equal(values, expected)
@@ -182,16 +184,16 @@ def test_a_process_whose_epoch_ends_amid_a_shard_puts_nothing_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it delete what it finds damaged."""
-    monkeypatch.setattr("daskfs.store.ledger.CHECK_SECONDS", {False: 0.0})
+    monkeypatch.setattr("daskfs.store.epoch.CHECK_SECONDS", {False: 0.0})
     store = Store(tmp_path)
-    store.ledger.begin()
+    store.begin_epoch()
     write(store, pieces_of(0, SIZES))
     shard = tmp_path / layout.SHARD.format(NAME, 0)
     before = shard.read_bytes()
 
     def taken_over() -> Iterator[Piece]:
         yield from pieces_of(1, SIZES)
-        Store(tmp_path).ledger.begin()
+        Store(tmp_path).begin_epoch()
 
     with pytest.raises(StoreError, match="taken over"):
         ShardWriter(store, NAME).write(taken_over())

@@ -16,8 +16,10 @@ from numpy.typing import DTypeLike
 
 from daskfs.errors import StoreError
 from daskfs.store.arrays import counted_bytes, open_zarr
+from daskfs.store.completeness import units_not_done
+from daskfs.store.outputs import Outputs
 from daskfs.store.records import Record
-from daskfs.store.store import Outputs, Store
+from daskfs.store.store import Store
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -180,19 +182,18 @@ def record_of(unit: int, outputs: Outputs | None = None, fingerprint: str = "f")
 
 class TestRecords:
     def finish(self, store: Store, fingerprint: str = "f") -> None:
-        store.ledger.begin()
-        with store.noting_outputs() as outputs:
+        store.begin_epoch()
+        with store.outputs.collect() as outputs:
             store.put_array("a", np.ones(8), (4,))
             store.write_bytes("x.bin", b"12345")
-        store.ledger.write(record_of(3, outputs, fingerprint))
+        store.records.write(record_of(3, outputs, fingerprint))
 
     def test_done_means_same_inputs_and_all_outputs_there(self, tmp_path: Path) -> None:
         store = Store(tmp_path)
-        ledger = store.ledger
-        assert ledger.not_done("score", [3], "f") == [3]
+        assert units_not_done(store, "score", [3], "f") == [3]
         self.finish(store)
-        assert ledger.not_done("score", [3, 4], "f") == [4]
-        assert ledger.not_done("score", [3], "other") == [3]
+        assert units_not_done(store, "score", [3, 4], "f") == [4]
+        assert units_not_done(store, "score", [3], "other") == [3]
 
     @pytest.mark.parametrize("name", ["a/c/1", "x.bin"])
     @pytest.mark.parametrize("harm", ["delete", "truncate"])
@@ -204,20 +205,20 @@ class TestRecords:
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[:-1])
-        assert store.ledger.not_done("score", [3], "f") == [3]
+        assert units_not_done(store, "score", [3], "f") == [3]
 
     def test_a_torn_record_does_not_count(self, tmp_path: Path) -> None:
         store = Store(tmp_path)
         self.finish(store)
         (record,) = tmp_path.glob("records/score/*.json")
         record.write_bytes(record.read_bytes()[:30])
-        assert Store(tmp_path).ledger.not_done("score", [3], "f") == [3]
+        assert units_not_done(Store(tmp_path), "score", [3], "f") == [3]
 
     def test_outputs_of_other_threads_are_not_noted(self, tmp_path: Path) -> None:
         import threading
 
         store = Store(tmp_path)
-        with store.noting_outputs() as outputs:
+        with store.outputs.collect() as outputs:
             thread = threading.Thread(target=store.write_bytes, args=("elsewhere", b"1"))
             thread.start()
             thread.join()
@@ -294,14 +295,13 @@ def test_arrays_that_were_used_last_stay_open(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_last_recorded_unit_is_counted(store: Store) -> None:
-    ledger = store.ledger
-    ledger.begin()
-    assert ledger.n_recorded("score") == 0
-    ledger.write(record_of(3))
-    ledger.write({**record_of(10_000_000), "stage": "scores"})
-    assert ledger.n_recorded("score") == 4
-    ledger.write(record_of(1_234_567))
-    assert ledger.n_recorded("score") == 1_234_568
+    store.begin_epoch()
+    assert store.records.n_units("score") == 0
+    store.records.write(record_of(3))
+    store.records.write({**record_of(10_000_000), "stage": "scores"})
+    assert store.records.n_units("score") == 4
+    store.records.write(record_of(1_234_567))
+    assert store.records.n_units("score") == 1_234_568
 
 
 def test_deletes_what_somebody_still_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,7 @@ def write_rescaled_scores(context: Context, parameters: TablesParameters, unit: 
     store, key, methods = context.store, parameters.key, parameters.methods
     method = methods[unit]
     assert isinstance(method.parameters, RescaledParameters)
-    n_rounds = store.ledger.n_recorded(parameters.closing) // len(methods)
+    n_rounds = store.records.n_units(parameters.closing) // len(methods)
     state = load_state(context, key, n_rounds - 1, method.label)
     excluded = np.isnan(store.open(slab_table(method))[...][0])
     norm, total = norms(state.at.W), float(norms(state.at.W).sum())

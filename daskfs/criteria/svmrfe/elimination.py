@@ -292,7 +292,7 @@ def write_elimination(context: Context, parameters: EliminationParameters, unit:
     """Write the table of one method and the facts of its elimination."""
     store, methods = context.store, parameters.methods
     method = methods[unit]
-    n_rounds = store.ledger.n_recorded(parameters.closing) // len(methods)
+    n_rounds = store.records.n_units(parameters.closing) // len(methods)
     state = load_state(context, parameters.loop, n_rounds, method)
     store.put_array(layout.SCORES.format(method.label), state.table())
     route = parameters.route

@@ -1,0 +1,99 @@
+"""Epoch of a store: the time in which one driver and its workers write.
+
+``docs/inside/protocol.md`` shows why no order of events makes a wrong result valid.
+
+A driver that has locked the store begins an epoch: it writes a new name to ``.epoch``, with the record files that it
+inherits. A unit writes its record to a file with the epoch in its name, so records of ended epochs are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InUseError, StoreError
+from daskfs.storage import ObjectPath, StoragePath, put, remove
+from daskfs.store import layout
+from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of
+from daskfs.store.write_errors import explain_write_errors
+
+CHECK_SECONDS = {True: 10.0, False: 1.0}
+"""Seconds for which a check of the epoch is valid, in an object store (True) and on a disk (False)."""
+
+
+class Epoch:
+    """Epoch in which a process writes.
+
+    Parameters
+    ----------
+    root
+        Root of the store, None for one in memory, which has no other writers.
+    name
+        Name of the epoch; empty for a process that only reads, or has yet to begin one.
+    """
+
+    def __init__(self, root: StoragePath | None, name: str = "") -> None:
+        self._root, self.name = root, name
+        self._head: dict[str, Any] | None = None
+        self._checked = -np.inf
+
+    def begin(self, inherited: Mapping[str, list[str]]) -> None:
+        """Begin an epoch, which ends those of other drivers; `inherited` are the valid record files, by stage."""
+        assert self._root is not None
+        self.name, self._head = uuid.uuid4().hex[:EPOCH_DIGITS], None
+        path = self._root / layout.EPOCH
+        with explain_write_errors(path):
+            put(path, json.dumps({"epoch": self.name, "inherited": inherited}).encode())
+            for seals in (self._root / layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
+                remove(seals)
+
+    def check(self, *, now: bool = False) -> None:
+        """Raise :class:`StoreError` if the epoch of this process has ended; unless `now`, a recent check is reused.
+
+        If another process began the next one, it is an :class:`InUseError`.
+        """
+        if self._root is None or not self.name:
+            return
+        seconds = CHECK_SECONDS[isinstance(self._root, ObjectPath)]
+        if not now and time.monotonic() < self._checked + seconds:
+            return
+        if (current := self.read_current()) != self.name:
+            if current is None:
+                msg = f"{self._root} was deleted or moved away while this process ran in it: it stops here."
+                raise StoreError(msg)
+            msg = f"{self._root} was taken over by another daskfs process while this one ran in it: it stops here."
+            raise InUseError(msg)
+        self._checked = time.monotonic()
+
+    def read_current(self) -> str | None:
+        """Return the name of the epoch that the store is in now, None if no driver has begun one."""
+        return self._read_head().get("epoch")
+
+    def valid(self, stage: str, names: Collection[str]) -> list[str]:
+        """Return the names of the record files of a stage that are valid, oldest first, by ``.epoch`` as read once.
+
+        If no epoch was begun, all are valid.
+        """
+        if self._head is None:
+            self._head = self._read_head()
+        current, inherited = self._head.get("epoch"), self._head.get("inherited", {}).get(stage, ())
+        own = [name for name in names if epoch_of(name) is not None and current in (None, epoch_of(name))]
+        return [*(name for name in inherited if name in names), *sorted(own, key=place_of)]
+
+    def forget(self) -> None:
+        """Read ``.epoch`` again for the next question about record files."""
+        self._head = None
+
+    def _read_head(self) -> dict[str, Any]:
+        """Return the content of ``.epoch``, empty if it is missing or unreadable."""
+        assert self._root is not None
+        try:
+            head = json.loads((self._root / layout.EPOCH).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+            return {}
+        return head if isinstance(head, dict) and isinstance(head.get("inherited"), dict) else {}

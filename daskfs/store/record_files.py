@@ -1,0 +1,305 @@
+"""Records of finished units: in memory, and in files of which those of the store's epoch, and inherited ones, count."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Set
+
+from daskfs.errors import DamagedError, StoreError
+from daskfs.storage import ObjectPath, StoragePath, map_concurrent, put_first, refresh
+from daskfs.store import layout
+from daskfs.store.arrays import MADE_AGAIN
+from daskfs.store.epoch import Epoch
+from daskfs.store.record_index import Line, RecordIndex
+from daskfs.store.records import Record, decode, encode, epoch_of, place_of
+from daskfs.store.write_errors import explain_write_errors
+
+TOGETHER = 256
+"""Number of single-record files of a stage at which the driver merges them."""
+FEW = 16
+"""The same for a finished stage: every process that needs its records reads each file."""
+PATIENCE_SECONDS = 60.0
+"""Seconds to wait for a record that another machine wrote: network file systems cache for a while that a file is
+missing."""
+FIRST_PAUSE = 0.05
+VIEWS = 8
+"""Number of stages whose records are kept in memory."""
+
+
+class Records:
+    """Records of the finished units of a store in memory."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, dict[int, Record]] = {}
+
+    def get(self, stage: str, unit: int) -> Record | None:
+        """Return a unit's record, None if it is missing or damaged."""
+        return next(iter(self.each(stage, [unit])))
+
+    def each(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
+        """Yield the result of :meth:`get` for some units, in order."""
+        yield from map(self._records.get(stage, {}).get, units)
+
+    def need(self, stage: str, units: Iterable[int]) -> Iterator[Record]:
+        """Yield the records of finished units; raise :class:`DamagedError` if one is missing or damaged."""
+        remaining, read_again = list(units), -1
+        while remaining:
+            n_found = 0
+            for record in self.each(stage, remaining):
+                if record is None:
+                    break
+                yield record
+                n_found += 1
+            del remaining[:n_found]
+            if not remaining:
+                return
+            if remaining[0] == read_again:
+                msg = f"unit {read_again} of stage {stage} has no readable record: {MADE_AGAIN}"
+                raise DamagedError(msg, self._paths(stage, read_again))
+            read_again = remaining[0]
+            self.forget(stage)  # it may have been written again since
+
+    def matching(
+        self, stage: str, units: Iterable[int], fingerprint: str, inputs: str | None = None
+    ) -> Iterator[tuple[int, Record]]:
+        """Yield the units that have a record of this fingerprint and, unless None, these inputs."""
+        numbers, same = itertools.tee(units)
+        for unit, record in zip(numbers, self.each(stage, same), strict=True):
+            if record is None or record.get("fingerprint") != fingerprint:
+                continue
+            if inputs is None or record.get("inputs") == inputs:
+                yield unit, record
+
+    def units(self, stage: str) -> Set[int]:
+        """Return the units of a stage that have a record, valid or not."""
+        return self._records.get(stage, {}).keys()
+
+    def n_units(self, stage: str) -> int:
+        """Return one more than the last unit of a stage that has a record."""
+        return max(self._records.get(stage, ()), default=-1) + 1
+
+    def write(self, record: Record) -> None:
+        """Record a finished unit, in the process that ran it and after all its outputs are written."""
+        self._records.setdefault(record["stage"], {})[record["unit"]] = record
+
+    def merge(self, stage: str) -> None:
+        """Merge the single-record files of a stage that this process has read, if there are many."""
+
+    def close(self, stage: str) -> None:
+        """Merge the record files of a finished stage, and write records again that were deleted meanwhile."""
+
+    def forget(self, stage: str | None = None) -> None:
+        """Read the records of a stage, of all unless given, again when they are next needed."""
+
+    def refresh(self) -> None:
+        """Forget all records on a worker, since the driver and other workers have written more."""
+
+    def _paths(self, stage: str, unit: int) -> list[StoragePath]:
+        """Return the path of the file that a unit's record is written to; none for a store in memory."""
+        del stage, unit
+        return []
+
+
+class RecordFiles(Records):
+    """Records of the finished units of a store on disk or in an object store.
+
+    Parameters
+    ----------
+    root
+        Root of the store.
+    epoch
+        Epoch of the records that this process writes.
+    """
+
+    def __init__(self, root: StoragePath, epoch: Epoch) -> None:
+        super().__init__()
+        self._root, self._epoch = root, epoch
+        self._views: dict[str, RecordIndex] = {}
+        self._alone: dict[str, int] = {}
+        self._n_merged: dict[str, int] = {}
+        self._is_worker = bool(epoch.name)
+
+    # --------------------------------------------------------------------------------------------------------- files
+    def inherited(self) -> dict[str, list[str]]:
+        """Return the names of the valid record files of each stage, oldest first."""
+        folder = self._root / layout.RECORDS_DIR
+        stages = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        return {stage: self._files(stage) for stage in stages}
+
+    def names(self) -> Iterator[str]:
+        """Yield the names, in the store, of all valid record files."""
+        for stage, files in self.inherited().items():
+            yield from (f"{layout.records_of(stage)}{name}" for name in files)
+
+    def folder(self, stage: str) -> StoragePath:
+        """Return the folder of a stage's records."""
+        return self._root / layout.records_of(stage)
+
+    def file(self, stage: str, unit: int) -> StoragePath:
+        """Return the path of the file that holds a unit's record, or would hold it."""
+        line = self._view(stage).find(unit)
+        return self.folder(stage) / (f"{unit:06d}.json" if line is None else line.file)
+
+    def _files(self, stage: str) -> list[str]:
+        """Return the names of a stage's valid record files, oldest first."""
+        try:
+            names = {path.name for path in self.folder(stage).iterdir()}
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return self._epoch.valid(stage, names)
+
+    def _view(self, stage: str) -> RecordIndex:
+        view = self._views.get(stage)
+        if view is None:
+            view = RecordIndex()
+            files = self._files(stage)
+            for file, data in zip(
+                files, map_concurrent(self._root, lambda name: self._data(stage, name), files), strict=True
+            ):
+                view.read(file, data)
+            for oldest in list(self._views)[: len(self._views) + 1 - VIEWS]:
+                self._views.pop(oldest)
+            self._views[stage] = view
+            own = [place_of(name) for name in files if epoch_of(name) == self._epoch.name]
+            self._alone[stage] = sum(is_alone for is_alone, _ in own)
+            self._n_merged[stage] = max((number for is_alone, number in own if not is_alone), default=-1) + 1
+        return view
+
+    def _data(self, stage: str, file: str) -> bytes:
+        try:
+            return (self.folder(stage) / file).read_bytes()
+        except (FileNotFoundError, IsADirectoryError):  # merged meanwhile, or no record file
+            return b""
+
+    # ------------------------------------------------------------------------------------------------------- reading
+    def get(self, stage: str, unit: int) -> Record | None:
+        """Return a unit's record, None if it is missing or damaged."""
+        try:
+            return self.read(stage, unit)
+        except StoreError:
+            return None
+
+    def read(self, stage: str, unit: int) -> Record | None:
+        """Return a unit's record, None if it is missing; raise :class:`StoreError` if it is damaged."""
+        line = self._view(stage).find(unit)
+        return None if line is None else decode(stage, unit, line.line)
+
+    def each(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
+        """Yield the result of :meth:`get` for some units, in order."""
+        numbers, same = itertools.tee(units)
+        for unit, line in zip(numbers, self._view(stage).lines(same), strict=True):
+            try:
+                yield None if line is None else decode(stage, unit, line)
+            except StoreError:
+                yield None
+
+    def units(self, stage: str) -> Set[int]:
+        """Return the units of a stage that have a record, valid or not."""
+        return self._view(stage).units()
+
+    def n_units(self, stage: str) -> int:
+        """Return one more than the last unit of a stage that has a record."""
+        return self._view(stage).n_units
+
+    def forget(self, stage: str | None = None) -> None:
+        """Read the records of a stage, of all unless given, again when they are next needed."""
+        if stage is not None:
+            self._views.pop(stage, None)
+        else:
+            self._views, self._alone = {}, {}
+
+    def refresh(self) -> None:
+        """Forget all records on a worker, since the driver and other workers have written more."""
+        if self._is_worker:
+            self.forget()
+
+    def _paths(self, stage: str, unit: int) -> list[StoragePath]:
+        return [self._path(stage, unit)]
+
+    # ------------------------------------------------------------------------------------------------------- writing
+    def write(self, record: Record) -> None:
+        """Record a finished unit, in the process that ran it and after all its outputs are written.
+
+        The first record of a unit in an epoch stays.
+        """
+        stage, unit = record["stage"], record["unit"]
+        self._epoch.check()
+        line = encode(record)
+        path = self._path(stage, unit)
+        with explain_write_errors(path):
+            if put_first(path, line):
+                self.note(stage, unit, line.strip())
+
+    def note(self, stage: str, unit: int, line: bytes) -> None:
+        """Keep the line of a unit that :meth:`written` returned, so that it is known and will be merged."""
+        view = self._views.get(stage)
+        if view is not None:
+            self._alone[stage] += unit not in view.alone
+            view.alone[unit] = Line(self._name(unit, "json"), line)
+
+    def written(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
+        """Return the record that a unit wrote in this epoch, and its line; None if there is none.
+
+        A worker may rerun a unit whose completion never reached the scheduler.
+        """
+        try:
+            line = self._path(stage, unit).read_bytes().strip()
+            record = decode(stage, unit, line)
+        except (FileNotFoundError, NotADirectoryError, StoreError):
+            return None
+        return (record, line) if record.get("fingerprint") == fingerprint else None
+
+    def awaited(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
+        """Return what :meth:`written` does, for a unit that has just finished on another machine.
+
+        None if it does not appear in time.
+        """
+        pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
+        while (found := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
+            if isinstance(self._root, ObjectPath):  # a written object is visible to all at once
+                return None
+            refresh(self.folder(stage))
+            time.sleep(pause)
+            pause *= 2
+        return found
+
+    def merge(self, stage: str) -> None:
+        """Merge the single-record files of a stage that this process has read, if there are many."""
+        if self._alone.get(stage, 0) >= TOGETHER:
+            self._merge(stage, {})
+
+    def close(self, stage: str) -> None:
+        """Merge the record files of a finished stage, and write records again that were deleted meanwhile."""
+        view = self._views.get(stage)
+        if view is None:
+            return
+        lost = view.lost(self._files(stage))
+        if self._alone[stage] >= FEW or lost:
+            self._merge(stage, lost)
+
+    def _merge(self, stage: str, lost: Mapping[int, bytes]) -> None:
+        """Merge the records of this epoch that have a file each, and lines whose files are lost."""
+        view, folder = self._views[stage], self.folder(stage)
+        own = {unit: line for unit, line in view.alone.items() if epoch_of(line.file) == self._epoch.name}
+        lines = dict(sorted({**lost, **{unit: line.line for unit, line in own.items()}}.items()))
+        text = b"".join(line + b"\n" for line in lines.values())
+        self._epoch.check()
+        with explain_write_errors(folder):
+            file = next(file for file in self._next_files(stage) if put_first(folder / file, text))
+        for _ in map_concurrent(self._root, lambda line: (folder / line.file).unlink(missing_ok=True), own.values()):
+            pass
+        view.merge(file, lines)
+        self._alone[stage] = 0
+
+    def _next_files(self, stage: str) -> Iterator[str]:
+        """Yield names for a file of many records that this process has not used."""
+        while True:
+            self._n_merged[stage] += 1
+            yield self._name(self._n_merged[stage] - 1, "jsonl")
+
+    def _path(self, stage: str, unit: int) -> StoragePath:
+        return self.folder(stage) / self._name(unit, "json")
+
+    def _name(self, number: int, kind: str) -> str:
+        return ".".join(filter(None, (f"{number:06d}", self._epoch.name, kind)))
