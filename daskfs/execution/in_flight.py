@@ -5,31 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import Future as Found
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future as Read
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.collection_blocks import NO_BLOCKS, feed_of
 from daskfs.execution.pool import LOST_WITH_CONNECTION, Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.execution.stragglers import Pace
+from daskfs.execution.unit_calls import Ended, RecordReads, Submitted, UnitCalls
 from daskfs.stages.cost import MiB
 from daskfs.stages.failures import write_unit_failure
-from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Stage
-from daskfs.stages.units import run_stored_unit
-from daskfs.storage import access_rows, at_once
 from daskfs.store.context import Context
-from daskfs.store.records import Record
 
 if TYPE_CHECKING:
     from distributed import CancelledError, Future
@@ -55,70 +48,36 @@ def room(threads: int, *, is_placed: bool = False) -> int:
     return PER_THREAD * max(1, threads) + (0 if is_placed else QUEUED)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Submitted unit, and the workers that it is meant for, empty for any."""
-
-    unit: int
-    future: Future[Any]
-    places: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """Unit that ended, with its record if it is done, or its future if that has an error or was canceled.
-
-    The future of a recorded unit says nothing more: a connection that breaks cancels finished ones, too.
-    """
-
-    unit: int
-    record: Record | None = None
-    failed: Future[Any] | None = None
-
-
-@dataclass(frozen=True)
-class _Read:
-    """Ended unit, its record and the line of it if they were found, and whether they were waited for."""
-
-    asked: _Asked
-    found: tuple[Record, bytes] | None
-    is_last: bool
-
-
 class Flight:
     """Units of one stage in flight on a cluster. Waiting for the next unit also checks the cluster.
 
-    Records of ended units are read in threads: read one by one, they would take the latency of the store each. Units
-    that end while others are handled are handled together.
+    Units that end while others are handled are handled together.
     """
 
     def __init__(
         self, context: Context, stage: Stage, units: Sequence[int], pool: Pool, identity: str, inputs: str | None
     ) -> None:
         self._context, self._stage, self._pool = context, stage, pool
-        self._identity, self._inputs = identity, inputs
-        self._remaining, self._feed = deque(units), feed_of(stage, units, pool.client)
+        self._remaining, self._inputs = deque(units), inputs
+        self._calls = UnitCalls(context.store, stage, units, pool, identity, inputs)
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
         self._count(*pool.heard())
-        # keys are unique: other runs may share the scheduler, and an earlier call may have left results there
-        self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
-        self._running: dict[str, _Asked] = {}
+        self._running: dict[str, Submitted] = {}
         self._stuck: Set[str] = set()
         self._at: Mapping[str, str] = {}
         self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
-        self._ended: SimpleQueue[Future[Any] | Found[list[_Read]]] = SimpleQueue()
+        self._ended: SimpleQueue[Future[Any] | Read[Any]] = SimpleQueue()
         self._handled = deque[Ended]()
-        self._n_readers, self._n_looked_at = at_once(context.store.root), 0
-        self._readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="daskfs-records")
+        self._reads = RecordReads(context.store, stage, self._ended.put)
         self._looked = self._seen = time.monotonic()
 
     @property
     def is_under_way(self) -> bool:
         """Whether any unit is in flight, being looked up, or due for a retry."""
         is_due = self._retries.next_due is not None
-        return bool(self._running or self._n_looked_at or self._handled or is_due)
+        return bool(self._running or self._reads.n_waiting or self._handled or is_due)
 
     @property
     def _n_moving(self) -> int:
@@ -130,7 +89,7 @@ class Flight:
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
         # blocks of a collection are computed for the units that are submitted
-        is_placed = bool(self._places or silent or self._feed)
+        is_placed = bool(self._places or silent or self.is_fed)
         self._room, self._fewest = room(sum(workers.values()), is_placed=is_placed), 1 if is_placed else AT_ONCE
 
     def fill(self) -> None:
@@ -154,32 +113,9 @@ class Flight:
                 places = (self._places[unit % self._stage.n_units],)
             together.setdefault(places or (tuple(self._workers) if self._silent else ()), []).append(unit)
         for places, some in together.items():
-            asked = (
-                self._context.store.url,
-                self._identity,
-                self._context.store.epoch.name,
-                self._stage.name,
-                some,
-                self._inputs,
-                access_rows(),
-                installed_versions(),
-            )
-            blocks = [NO_BLOCKS] * len(some) if self._feed is None else self._feed.take(some)
-            futures = self._pool.submit(
-                run_stored_unit,
-                *(one if one is some else [one] * len(some) for one in asked),
-                *map(list, zip(*blocks, strict=True)),
-                priority=0 if self._feed is None else 1,  # a unit before blocks of others
-                key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in some],
-                workers=list(places) or None,
-                allow_other_workers=bool(places) and not (copied or self._silent),
-                pure=False,
-                is_joined=not self._pool.n_own,
-                log_level=self._pool.log_level,
-            )
-            for unit, future in zip(some, futures, strict=True):
-                self._running[str(future.key)] = _Asked(unit, future, places)
-                future.add_done_callback(self._ended.put)
+            for one in self._calls.submit(some, places, strictly=bool(copied or self._silent)):
+                self._running[str(one.future.key)] = one
+                one.future.add_done_callback(self._ended.put)
 
     def next_ended(self, *, wait: bool = True) -> Ended | None:
         """Return the next unit that ended; None if none has, unless `wait`, or if the cluster was checked meanwhile.
@@ -206,12 +142,15 @@ class Flight:
                     return None
         return self._handled.popleft()
 
-    def _handle(self, first: Future[Any] | Found[list[_Read]]) -> None:
+    def _handle(self, first: Future[Any] | Read[Any]) -> None:
         """Handle an ended unit, or records that were read, and all that have come since."""
-        done, now = list[_Asked](), time.monotonic()
+        done, now = list[int](), time.monotonic()
         for one in itertools.chain([first], self._waiting()):
-            if isinstance(one, Found):
-                self._take(one.result())
+            if isinstance(one, Read):
+                for ended in self._reads.take(one):
+                    self._handled.append(ended)
+                    if ended.record is not None and self._calls.feed is not None:
+                        self._calls.feed.done(ended.unit)
             elif (key := str(one.key)) in self._running:
                 asked = self._running.pop(key)
                 self.pace.end(key, now)
@@ -220,16 +159,16 @@ class Flight:
                 if asked.future.status in ("error", "cancelled"):
                     self._handled.append(Ended(asked.unit, failed=asked.future))
                 else:
-                    done.append(asked)
-        self._look_at(done)
+                    done.append(asked.unit)
+        self._reads.begin(done)
         self.fill()
 
-    def _waiting(self) -> Iterator[Future[Any] | Found[list[_Read]]]:
+    def _waiting(self) -> Iterator[Future[Any] | Read[Any]]:
         with suppress(Empty):
             while True:
                 yield self._ended.get_nowait()
 
-    def _counts(self, asked: _Asked) -> bool:
+    def _counts(self, asked: Submitted) -> bool:
         """Return whether the end of a future counts: of a duplicated unit the first success, else the last end."""
         others = [k for k, a in self._running.items() if a.unit == asked.unit] if asked.unit in self._copied else []
         if others and asked.future.status != "finished":
@@ -238,38 +177,10 @@ class Flight:
             self._pool.leave(self._running.pop(key).future)
         return True
 
-    def _look_at(self, ended: Sequence[_Asked], *, is_last: bool = False) -> None:
-        """Read the records of ended units in threads; the last time, wait for those of other machines."""
-        records, stage = self._context.store.record_files, self._stage
-        read = records.awaited if is_last else records.written
-
-        def read_all(some: Sequence[_Asked]) -> list[_Read]:
-            return [_Read(asked, read(stage.name, asked.unit, stage.fingerprint), is_last) for asked in some]
-
-        self._n_looked_at += len(ended)
-        for first in range(min(self._n_readers, len(ended))):
-            self._readers.submit(read_all, ended[first :: self._n_readers]).add_done_callback(self._ended.put)
-
-    def _take(self, found: Sequence[_Read]) -> None:
-        """Keep the records that were found, and look for others once more."""
-        self._n_looked_at -= len(found)
-        for one in found:
-            asked = one.asked
-            if one.found is not None:
-                record, line = one.found
-                self._context.store.record_files.note(self._stage.name, asked.unit, line)
-                if self._feed is not None:
-                    self._feed.done(asked.unit)
-                self._handled.append(Ended(asked.unit, record))
-            elif one.is_last:
-                self._handled.append(Ended(asked.unit))
-            else:
-                self._look_at([asked], is_last=True)
-
     @property
     def is_fed(self) -> bool:
         """Whether units are given blocks of a collection, which tasks of the user's compute."""
-        return self._feed is not None
+        return self._calls.feed is not None
 
     def set_aside(self, unit: int, error: PassingError) -> None:
         """Schedule a retry of a unit after a pause, on another worker, while others continue."""
@@ -324,7 +235,7 @@ class Flight:
         known = self._pool.processing()
         for key, asked in list(self._running.items()):
             # one that waits for its blocks may begin before its release is heard of
-            if key not in known and asked.future.status == "pending" and not self._feed:
+            if key not in known and asked.future.status == "pending" and not self.is_fed:
                 del self._running[key]
                 asked.future.release()
         if self._running:
@@ -338,7 +249,7 @@ class Flight:
 
     def release(self) -> None:
         """Release the units still in flight; unlike canceling, this does not wait for a scheduler that may be gone."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._reads.release()
         for asked in self._running.values():
             asked.future.release()
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
 from daskfs.execution.collection_blocks import NO_BLOCKS, Blocks, feed_of, telling_of_blocks
-from daskfs.execution.in_flight import PER_THREAD, Ended, Flight
+from daskfs.execution.in_flight import PER_THREAD, Flight
 from daskfs.execution.pool import Pool
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
+from daskfs.execution.unit_calls import Ended
 from daskfs.kernels.threads import one_thread
 from daskfs.sources.collection import given_blocks
 from daskfs.stages.requirements import cannot_serve
