@@ -18,8 +18,8 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.estimators.opening import ANOTHER_OUTPUT, as_source, matrix_at_hand, names_of, not_resumed, open_client
-from daskfs.export.anndata_file import storable
-from daskfs.export.collect import KEY, Contents, chosen_columns, is_ours, listed, read_run
+from daskfs.export.anndata_file import add_columns
+from daskfs.export.collect import KEY, Contents, chosen_columns, listed, read_run
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_files import open_graph
@@ -237,27 +237,8 @@ class RunResult(Mapping[str, Any]):
         InputError
             If a feature of the run is not in ``adata.var_names``, or the other way round.
         """
-        contents = self._contents
-        own, theirs = list(map(str, contents.names)), list(map(str, adata.var_names))
-        if sorted(own) != sorted(theirs) or len({*own}) < len(own):
-            strange = next((name for name in theirs if name not in {*own}), None)
-            lacking = next((name for name in own if name not in {*theirs}), None)
-            what = f"has '{strange}'" if strange is not None else f"lacks '{lacking}'" if lacking else "has names twice"
-            msg = f"adata.var_names {what}: it should name the {len(own)} features of {self.url}, each once."
-            raise InputError(msg)
         changed = adata.copy() if copy else adata
-        before, prefix = changed.uns.get(key_added, {}), "" if key_added == KEY else f"{key_added}_"
-        earlier = [
-            column
-            for column in changed.var.columns
-            if column.startswith(prefix) and is_ours(column.removeprefix(prefix), before)
-        ]
-        changed.var = changed.var.drop(columns=earlier)
-        place = {name: number for number, name in enumerate(own)}
-        order = [place[name] for name in theirs]
-        for name, values in contents.columns.items():
-            changed.var[f"{prefix}{name}"] = values[order]
-        changed.uns[key_added] = storable(contents.facts | {key: self[key] for key in ("data", "job")})
+        add_columns(changed, self._contents, {key: self[key] for key in ("data", "job")}, key_added)
         return changed if copy else None
 
     # ------------------------------------------------------------------------------------------------------- plots
@@ -341,16 +322,7 @@ class RunResult(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return the verdict, the first features of each method and the evaluation's plot, for notebooks."""
-        labels = [one["method"] for one in self["best"]]
-        ranks = zip_longest(*(one["features"] for one in self["best"]), fillvalue="")
-        rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
-        text = verdict_html(self.verdict, self["data"]["n_features"])
-        if tests := significance_sentence(self.get("significance")):
-            text += f"<p>{html.escape(tests)}.</p>"
-        if self.warnings:
-            text += f"<ul>{''.join(f'<li>{html.escape(warning)}</li>' for warning in self.warnings)}</ul>"
-        table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
-        return f"<div>{text}{table}{small_plot(self._evaluation_plot(), self)}</div>"
+        return _to_html(self, small_plot(self._evaluation_plot(), self))
 
     @cached_property
     def _contents(self) -> Contents:
@@ -363,6 +335,19 @@ class RunResult(Mapping[str, Any]):
             return pd.DataFrame()
         frame: pd.DataFrame = table.to_pandas()
         return frame
+
+
+def _to_html(result: RunResult, plot: str) -> str:
+    labels = [one["method"] for one in result["best"]]
+    ranks = zip_longest(*(one["features"] for one in result["best"]), fillvalue="")
+    rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
+    text = verdict_html(result.verdict, result["data"]["n_features"])
+    if tests := significance_sentence(result.get("significance")):
+        text += f"<p>{html.escape(tests)}.</p>"
+    if result.warnings:
+        text += f"<ul>{''.join(f'<li>{html.escape(warning)}</li>' for warning in result.warnings)}</ul>"
+    table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
+    return f"<div>{text}{table}{plot}</div>"
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:

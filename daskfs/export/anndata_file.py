@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskfs.errors import JobError
+from daskfs.errors import InputError, JobError
 from daskfs.export.arrays import CHUNK_VALUES, X, fill, text_array
-from daskfs.export.collect import KEY, Contents, reduced_table
+from daskfs.export.collect import KEY, Contents, is_ours, reduced_table
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.blocks import is_sparse
 
@@ -53,6 +53,33 @@ def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as
         write_elem(root, "uns", {KEY: storable(contents.facts)})
         if reduced is not None:
             _write_x(root, reduced, as_zarr=as_zarr)
+
+
+def add_columns(adata: Any, contents: Contents, facts: Mapping[str, Any], key_added: str) -> None:
+    """Add the columns of a run to ``adata.var``, and its facts to ``uns[key_added]``, in place of earlier ones.
+
+    Under another key than :data:`daskfs.export.collect.KEY`, the names of columns begin with it. Raise
+    :class:`InputError` unless ``adata.var_names`` are the names of the features, in any order.
+    """
+    own, theirs = list(map(str, contents.names)), list(map(str, adata.var_names))
+    if sorted(own) != sorted(theirs) or len({*own}) < len(own):
+        strange = next((name for name in theirs if name not in {*own}), None)
+        lacking = next((name for name in own if name not in {*theirs}), None)
+        what = f"has '{strange}'" if strange is not None else f"lacks '{lacking}'" if lacking else "has names twice"
+        msg = f"adata.var_names {what}: it should name the {len(own)} features of {contents.store.url}, each once."
+        raise InputError(msg)
+    earlier, prefix = adata.uns.get(key_added, {}), "" if key_added == KEY else f"{key_added}_"
+    replaced = [
+        column
+        for column in adata.var.columns
+        if column.startswith(prefix) and is_ours(column.removeprefix(prefix), earlier)
+    ]
+    adata.var = adata.var.drop(columns=replaced)
+    place = {name: number for number, name in enumerate(own)}
+    order = [place[name] for name in theirs]
+    for name, values in contents.columns.items():
+        adata.var[f"{prefix}{name}"] = values[order]
+    adata.uns[key_added] = storable({**contents.facts, **facts})
 
 
 @contextmanager
