@@ -652,7 +652,7 @@ def convert(
 ) -> None:
     """Convert any source into tiles, or resume an interrupted conversion."""
     from daskfs.job.job import make_cluster, make_data
-    from daskfs.runs.pipeline import convert as convert_source
+    from daskfs.runs.conversion import convert as convert_source
     from daskfs.runs.status import describe_tiles
 
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})

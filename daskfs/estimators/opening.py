@@ -287,7 +287,7 @@ def stored_context(
     from daskfs.execution.pool import granted_workers
     from daskfs.execution.progress import progress_of_call
     from daskfs.job.job import make_data
-    from daskfs.runs.pipeline import Runner, fill_tiles
+    from daskfs.runs.runner import Runner, fill_tiles
     from daskfs.runs.tiles import plan_tiles
     from daskfs.stages.limits import check_memory
     from daskfs.store.context import open_tiles

@@ -19,8 +19,8 @@ from daskfs.export.atomic_publish import apart_from, publish_at, target_of
 from daskfs.export.collect import Contents, chosen_columns, read_run
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.labels import Task
+from daskfs.runs.conversion import write_tiles
 from daskfs.runs.manifest import refuse_foreign
-from daskfs.runs.pipeline import write_tiles
 from daskfs.runs.tiles import plan_source
 from daskfs.storage import StoragePath, as_path, is_there, remove
 from daskfs.store import layout

@@ -137,7 +137,7 @@ def test_nothing_goes_on_where_nothing_is_kept(tmp_path: Path, name: str) -> Non
         else:
             raise type(error)(*error.args)
 
-    with mock.patch("daskfs.runs.pipeline.check_room", side_effect=effect):
+    with mock.patch("daskfs.runs.runner.check_room", side_effect=effect):
         for call, (made, part) in calls.items():
             if error is not None or call != "fit":  # signals do not stop a fit
                 with case(call), pytest.raises(kind, match=part):

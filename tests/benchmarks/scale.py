@@ -44,7 +44,7 @@ from daskfs.execution.pool import pool_of
 from daskfs.execution.progress import Silent
 from daskfs.report.summary import stage_facts
 from daskfs.runs.manifest import lock_directory
-from daskfs.runs.pipeline import Runner
+from daskfs.runs.runner import Runner
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.processors import computed_by

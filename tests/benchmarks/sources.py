@@ -34,7 +34,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.job.job import make_data
-from daskfs.runs.pipeline import convert
+from daskfs.runs.conversion import convert
 from daskfs.sources import SourceSpec, open_source
 from tests.benchmarks.main_job import show
 from tests.optional import anndata, h5py, xarray

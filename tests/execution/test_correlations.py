@@ -200,7 +200,7 @@ print(json.dumps(found))
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, way: str, n_samples: int, n_features: int) -> None:
     from daskfs.execution.pool import Pool
     from daskfs.job.blocks import DataBlock
-    from daskfs.runs.pipeline import Runner, fill_tiles
+    from daskfs.runs.runner import Runner, fill_tiles
     from daskfs.runs.tiles import plan_tiles
 
     source = f"synthetic:mixture?n_samples={n_samples}&n_features={n_features}&n_classes=4&n_informative=8&seed=1"

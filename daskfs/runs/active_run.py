@@ -1,0 +1,112 @@
+"""A run that this process executes: its store, lock, journal and manifest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from daskfs.errors import RunStoppedError, WriteError
+from daskfs.execution.signals import stop_message
+from daskfs.redaction import redact_credentials
+from daskfs.runs.journal import Journal
+from daskfs.runs.manifest import Lock
+from daskfs.stages.failures import described, name_failure
+from daskfs.stages.stage import Stage
+from daskfs.store import layout
+from daskfs.store.log import Log
+from daskfs.store.store import Store
+
+MAX_DAMAGES = 50
+"""Maximum number of damage warnings in the manifest of a run."""
+
+
+class ActiveRun:
+    """A run in progress.
+
+    Parameters
+    ----------
+    store, lock
+        Store of the run, and the lock on it.
+    journal
+        Receives what happens.
+    manifest
+        Content of ``run.json``, written by :meth:`save`.
+
+    Attributes
+    ----------
+    damages
+        Warnings about damage that this call found.
+    recomputed
+        Number of units that this call ran, by stage.
+    started
+        Time when this call began, in seconds since 1970.
+    """
+
+    def __init__(self, store: Store, lock: Lock, journal: Journal, manifest: dict[str, Any]) -> None:
+        self.store, self.lock, self.journal, self.manifest = store, lock, journal, manifest
+        self.damages: list[str] = []
+        self.recomputed: dict[str, int] = {}
+        self.started = time.time()
+        self._log = Log(store.path(layout.EVENTS))
+        if lock.warning:
+            self.warn(lock.warning)
+
+    def save(self) -> None:
+        """Write the manifest, after the events of the run so far."""
+        self._log.flush()
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+
+    def open_log(self) -> None:
+        """Keep events in the run from now on."""
+        self.journal.open(self._log, self.lock.check)
+
+    def tell(self, message: str, damage: str) -> None:
+        """Show a message about damage, and keep the warning `damage` for the manifest."""
+        self.journal.message(message, "damage")
+        self.damages.append(damage)
+        self._keep(damage)
+
+    def warn(self, warning: str) -> None:
+        """Show a warning, without its final full stop, and keep it for the manifest."""
+        self.journal.message(f"{warning}.", "warning")
+        self._keep(warning)
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        """Count a finished unit; warn from the second kind of processor on."""
+        kind, processors = str(facts.get("computed_by", "")), self.manifest.setdefault("computed_by", [])
+        if kind not in processors:
+            processors.append(kind)
+            if len(processors) > 1:
+                self._keep(
+                    f"units of this run were computed by different processors ({'; '.join(processors)}): results may "
+                    "differ in their last bits, and neighbors and ranks with them, from those of one kind "
+                    "(cluster.cpu_target)"
+                )
+            self.store.write_json(layout.RUN_JSON, self.manifest)
+        self.store.epoch.check()
+        self.journal.unit_done(stage, unit, facts)
+
+    @contextmanager
+    def recording_failure(self) -> Iterator[None]:
+        """Record in the manifest the status and error of a run that did not finish."""
+        try:
+            yield
+        except Exception as error:
+            status = "stopped" if stop_message() or isinstance(error, RunStoppedError) else "failed"
+            if status == "failed" and self.lock.is_there:
+                name_failure(self.store, error)
+            text = redact_credentials(stop_message() or described(error))
+            self.manifest.update(status=status, error=text)
+            self.journal.message("", status, error=text, file=getattr(error, "failure", ""))
+            if self.lock.is_there:
+                with suppress(OSError, WriteError):  # a full or failed disk may have ended the run
+                    self.save()
+            raise
+        finally:
+            self._log.close()
+
+    def _keep(self, warning: str) -> None:
+        kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
+        self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]

@@ -1,0 +1,82 @@
+"""End of a run: its tables, manifest and report, and what is to be made again of a run that ended before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskfs.runs.active_run import ActiveRun
+from daskfs.runs.batches import batch_url
+from daskfs.runs.manifest import file_checksum, matches_manifest
+from daskfs.runs.repair import damage_warning, has_pending, restore_metadata
+from daskfs.runs.status import stored_stages
+from daskfs.stages.stage import Plan, Stage
+from daskfs.storage import as_path, remove
+from daskfs.store import layout
+from daskfs.store.context import Context, planned_tiles
+from daskfs.store.store import Store
+from daskfs.store.tiles import read_tile_info
+from daskfs.tiles.plan import TilePlan
+
+
+def finish_run(
+    run: ActiveRun,
+    plan: Plan,
+    tiles: TilePlan,
+    times: dict[str, Any],
+    batches: Sequence[Mapping[str, Any]],
+    command: str | None,
+) -> dict[str, Any]:
+    """Write the report and the manifest of a run whose units are done, and return the manifest."""
+    from daskfs.report.summary import run_facts
+
+    run.lock.check()
+    run.store.remove_unfinished()
+    for name in layout.RESULTS:
+        run.store.read_bytes(name)  # raises if a late writer has replaced the table
+    facts = run_facts(run.store, plan, tiles, times, batches)
+    planned_tiles(plan.to_json(), run.store.url)  # raises if the tiles have changed: the report is made from them
+    seconds = round(float(run.manifest.get("seconds", 0.0)) + time.time() - run.started, 3)
+    facts["warnings"] += run.manifest.get("damages", ())
+    run.manifest.update(facts, status="done", seconds=seconds, command=command)
+    _write_report(run)
+    run.journal.message("", "done", seconds=seconds)
+    run.save()
+    return {**run.manifest, "recomputed": run.recomputed}
+
+
+def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
+    """Return the manifest of a complete run after repairs; None if units are pending."""
+    manifest, store = run.manifest, run.store
+    if manifest.get("status") != "done" or read_tile_info(Store(as_path(tiles.url))) is None:
+        return None
+    ranked = [batch for batch in manifest.get("batches", ()) if batch["methods"]] if tiles.has_batch else []
+    contexts: list[tuple[Context, Sequence[Stage]]] = []
+    for own in (store, *(Store(as_path(batch_url(store.url, batch["number"]))) for batch in ranked)):
+        if (own.read_json(layout.RUN_JSON) or {}).get("status") != "done" or own.read_json(layout.PLAN_JSON) is None:
+            return None
+        contexts += [(Context(one), stages) for one, stages in stored_stages(own)]
+    if any([has_pending(context, stage, stages, run.tell) for context, stages in contexts for stage in stages]):
+        manifest["status"] = "running"
+        store.write_json(layout.RUN_JSON, manifest)
+        return None
+    for context, stages in contexts:
+        restore_metadata(context, stages, run.tell)
+    if not matches_manifest(store, manifest, layout.REPORT_HTML):
+        path = store.path(layout.REPORT_HTML)
+        remove(path)
+        run.tell(f"{path} is damaged or missing: it is written again.", damage_warning([str(path)]))
+    if run.damages:
+        manifest["warnings"] = list(dict.fromkeys([*manifest["warnings"], *run.damages]))
+        _write_report(run)
+        store.write_json(layout.RUN_JSON, manifest)
+    run.journal.message("nothing to do: every unit is recorded and its outputs are there")
+    return {**manifest, "recomputed": {}}
+
+
+def _write_report(run: ActiveRun) -> None:
+    from daskfs.report.summary import write_report
+
+    write_report(run.store, {**run.manifest, "recomputed": run.recomputed})
+    run.manifest["files"] = {layout.REPORT_HTML: file_checksum(run.store, layout.REPORT_HTML)}
