@@ -39,7 +39,7 @@ from daskfs.sources.checks import MOST_FEATURES
 from daskfs.stages.cost import Workers
 from daskfs.stages.stage import Plan
 from daskfs.stages.units import shared_arrays
-from daskfs.storage import read_buffer
+from daskfs.storage import as_path
 from daskfs.store import layout, store
 from daskfs.store.context import Context
 from daskfs.store.records import place_of
@@ -161,7 +161,7 @@ def test_a_file_of_more_bytes_than_one_system_call_reads(tmp_path: Path) -> None
         file.truncate(END)
         file.seek(END)
         file.write(b"end")
-    data = read_buffer(path)
+    data = as_path(path).read_buffer()
     assert (len(data), bytes(data[-3:])) == (END + 3, b"end")
 
 

@@ -22,7 +22,7 @@ from daskfs.kernels.labels import Task
 from daskfs.runs.conversion import write_tiles
 from daskfs.runs.manifest import refuse_foreign
 from daskfs.runs.tiles import plan_source
-from daskfs.storage import StoragePath, as_path, is_there, remove
+from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.write_errors import explain_write_errors
@@ -223,11 +223,11 @@ def _export_tiles(
     store = Store(target)
     refuse_foreign(store, layout.PLAN_JSON, "tile store", "target")
     if overwrite:
-        if is_there(target / layout.RUN_JSON):
+        if (target / layout.RUN_JSON).is_there():
             msg = f"{target} is a run: it is not replaced; choose another place."
             raise JobError(msg)
         with explain_write_errors(target):
-            remove(target)
+            target.remove()
     task: Task | Literal["auto"] = reduced.contents.tiles.info.task or "auto"
     settings = cluster or ClusterSettings(workers=0)
     write_tiles(lambda own: plan_source(reduced.spec, task, store.url, own), str(out), settings, reduced.progress)

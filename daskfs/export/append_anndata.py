@@ -19,9 +19,9 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError
 from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
-from daskfs.export.atomic_publish import fsync_tree, publish_at, put_tree, replace
+from daskfs.export.atomic_publish import publish_at
 from daskfs.export.collect import KEY, Contents, is_ours
-from daskfs.storage import ObjectPath, StoragePath, as_path, first_line, zarr_store
+from daskfs.storage import LocalPath, ObjectPath, StoragePath, as_path, first_line
 from daskfs.storage.file_cache import file_state
 
 ORDER = "column-order"
@@ -39,9 +39,7 @@ def add_to_anndata(contents: Contents, file: str | Path) -> StoragePath:
     JobError
         For an HDF5 file in an object store.
     """
-    target = as_path(file)
-    if not isinstance(target, ObjectPath):
-        target = target.resolve()
+    target = as_path(file).resolve()
     if target.is_dir():
         _add_to_group(contents, target)
     elif target.suffix.lower() == H5AD:
@@ -81,23 +79,23 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
     import zarr
 
     def opened() -> Any:
-        return zarr.open_group(zarr_store(target), mode="r+", use_consolidated=False)
+        return zarr.open_group(target.zarr_store(), mode="r+", use_consolidated=False)
 
     with _readable(target):
         root = opened()
         _check_names(root, contents, target)
     listed = _listed_columns(root, contents)
     _list_columns(root, [name for name in listed if name not in contents.columns])
-    where = None if isinstance(target, ObjectPath) else target.parent  # for moves on its file system, or uploads
+    where = None if target.is_remote else str(target.parent)  # for moves on its file system, or uploads
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as temporary, quiet_zarr():
-        folder = Path(temporary)
+        folder = LocalPath(temporary)
         group = zarr.create_group(store=str(folder / "group.zarr"), zarr_format=root.metadata.zarr_format)
         _write_columns(group, contents)
         _write_facts(group, contents)
         for name in contents.columns:
-            _move(folder / "group.zarr" / name, target / "var" / name)
+            (target / "var" / name).put_tree(folder / "group.zarr" / name)
         facts = f"uns/{KEY}" if "uns" in root else "uns"
-        _move(folder / "group.zarr" / facts, target / facts)
+        (target / facts).put_tree(folder / "group.zarr" / facts)
     _list_columns(opened(), listed)
 
 
@@ -110,14 +108,6 @@ def _list_columns(root: Any, names: Sequence[str]) -> None:
     if zarr.open_group(root.store_path, mode="r").metadata.consolidated_metadata is not None:
         with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # the user's group was consolidated
             zarr.consolidate_metadata(root.store_path, zarr_format=root.metadata.zarr_format)
-
-
-def _move(new: Path, old: StoragePath) -> None:
-    if isinstance(old, ObjectPath):
-        put_tree(new, old)
-        return
-    fsync_tree(new)
-    replace(new, old)
 
 
 # ---------------------------------------------------------------------------------------------------------- both

@@ -87,7 +87,7 @@ from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, GiB, Objects, fullest
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
-from daskfs.storage import free_bytes, used_bytes
+from daskfs.storage import used_bytes
 from daskfs.store import layout
 from daskfs.store.arrays import encode
 from daskfs.store.context import Context
@@ -201,7 +201,7 @@ def check_room(context: Context, stage: Stage) -> None:
     Files that are spilled already count. Other stages and object stores have room.
     """
     store, parameters = context.store, stage.parameters_of(ASSIGN_STAGE, BUILD_STAGE)
-    if store.root is None or parameters is None or (free := free_bytes(store.root)) is None:
+    if store.root is None or parameters is None or (free := store.root.free_bytes()) is None:
         return
     needed = spilled_bytes(context, parameters)
     name = parameters.graph.name

@@ -21,7 +21,7 @@ from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD
-from daskfs.storage import StoragePath, as_path, put
+from daskfs.storage import PathName, as_path
 from daskfs.store import layout
 from daskfs.store.arrays import Readable, count_bytes
 from daskfs.store.store import Store
@@ -298,7 +298,7 @@ def run_entries(n_entries: int) -> int:
 
 
 # ----------------------------------------------------------------------------- saving
-def save_lists(path: str | StoragePath, lists: NeighborLists) -> None:
+def save_lists(path: PathName, lists: NeighborLists) -> None:
     """Write neighbor lists as a Zarr group, with metric and scaling as attributes.
 
     Raises
@@ -314,7 +314,7 @@ def save_lists(path: str | StoragePath, lists: NeighborLists) -> None:
         raise FileExistsError(msg)
     attributes = {METRIC_ATTRIBUTE: lists.metric, SCALING_ATTRIBUTE: lists.scaling}
     group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    put(target / "zarr.json", json.dumps(group).encode())  # in a bucket, Zarr would create all parent groups
+    (target / "zarr.json").put(json.dumps(group).encode())  # in a bucket, Zarr would create all parent groups
     store = Store(target)
     n_samples, k = lists.indices.shape
     size = block_rows(n_samples)

@@ -34,7 +34,7 @@ from daskfs.sources.npy_file import BUFFER_BYTES, NpyFile
 from daskfs.sources.zarr_array import SAMPLED_CHUNKS, ZarrFolder, ZarrMember
 from daskfs.sources.zarr_chunks import sampled_chunk_files
 from daskfs.sources.zipped import NpzFile
-from daskfs.storage import StoragePath, as_path, errors_of, map_concurrent, name_below
+from daskfs.storage import PathName, StoragePath, as_path, map_concurrent
 from daskfs.store import layout
 from daskfs.store.arrays import Readable
 
@@ -51,7 +51,7 @@ OBSP = "obsp"
 METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
 
 
-def open_graph(path: str | StoragePath) -> Graph:
+def open_graph(path: PathName) -> Graph:
     """Open a precomputed graph.
 
     Parameters
@@ -89,7 +89,7 @@ def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
     for above in (path, *_above(path)):  # slashes in the member look like directories
         name, _, member = above.name.partition(":")
         if name.lower().endswith(ENDINGS) and (file := above.with_name(name)).is_file():
-            below = "" if above == path else name_below(path, above)
+            below = "" if above == path else path.name_below(above)
             return file, "/".join(part for part in (member, below) if part)
     return None
 
@@ -156,7 +156,7 @@ def _is_over_x(name: str) -> bool:
 
 def _check_whole(array: ZarrMember) -> None:
     """Raise :class:`InputError` unless every chunk exists: the readers of sources take a missing one as zeros."""
-    with errors_of(array.path):
+    with array.path.errors():
         there, wanted = array.array.nchunks_initialized, array.array.nchunks
     if there != wanted:
         msg = f"{array.where} has {there} of its {wanted} chunks: is the run that writes it done, or was it damaged?"
@@ -266,4 +266,4 @@ def _state(file: tuple[StoragePath, StoragePath]) -> list[Any] | None:
         status = path.stat()
     except FileNotFoundError:
         return None
-    return [f"{root.name}/{name_below(path, root)}", status.st_size, status.st_mtime_ns]
+    return [f"{root.name}/{path.name_below(root)}", status.st_size, status.st_mtime_ns]

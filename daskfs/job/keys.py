@@ -11,7 +11,7 @@ import yaml
 from daskfs.errors import InputError, JobError
 from daskfs.redaction import redact_credentials
 from daskfs.sources import is_data
-from daskfs.storage import as_path, is_url, regular
+from daskfs.storage import LocalPath, as_path, is_url
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 50
@@ -29,8 +29,8 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
         msg = f"{path} is data, and no job file: 'daskfs rank {path}' ranks its features."
         raise JobError(msg)
     try:
-        file = as_path(path) if is_url(path) else Path(path)
-        if regular(file).stat().st_size > MAX_BYTES:
+        file = as_path(path) if is_url(path) else LocalPath(path)
+        if file.regular().stat().st_size > MAX_BYTES:
             msg = f"it has more than {MAX_BYTES >> 20} MiB"
             raise ValueError(msg)
         raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))

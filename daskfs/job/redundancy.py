@@ -10,7 +10,7 @@ from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError
 from daskfs.job.methods import Words
 from daskfs.ranking.redundancy import Measure
-from daskfs.storage import as_path, regular
+from daskfs.storage import as_path
 
 
 class RedundancyBlock(Block):
@@ -72,7 +72,7 @@ def read_groups(groups: str | dict[str, str] | None, key: str) -> dict[str, str]
         return dict(groups or {})
     key = f"{key} {groups}"
     try:
-        with regular(as_path(groups)).open(encoding="utf-8-sig", newline="") as file:
+        with as_path(groups).regular().open(encoding="utf-8-sig", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, InputError, UnicodeDecodeError, csv.Error) as error:
         msg = f"cannot read {key}: {getattr(error, 'strerror', None) or error}."

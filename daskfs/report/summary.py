@@ -47,7 +47,7 @@ from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated
 from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import StoragePath, as_path, is_there
+from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, label_counts_of, open_tiles
 from daskfs.store.store import Store
@@ -486,7 +486,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         **facts.model_dump(include={*Shown.model_fields}),
         "title": facts.title or f"Feature ranking of {source}",
         "axis": facts.feature_axis or ("" if axis is None else "feature"),
-        "files": [name for name in layout.RESULTS if name.endswith(".csv") and is_there(store.path(name))],
+        "files": [name for name in layout.RESULTS if name.endswith(".csv") and store.path(name).is_there()],
         "version": __version__,
         "methods": [
             {

@@ -28,7 +28,7 @@ from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
 from daskfs.runs.manifest import lock_directory, open_finished
 from daskfs.stages.stage import Plan
-from daskfs.storage import as_output_path, as_path, relative_name
+from daskfs.storage import as_output_path, as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.version import __version__
@@ -292,7 +292,7 @@ def _described(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[
     return {
         "name": one.run.name,
         "run": one.run.store.url,
-        "report": relative_name(report, output.path("")),
+        "report": report.relative_name(output.path("")),
         **{key: data[key] for key in ("source", "n_samples", "n_features", "task")},
         "model": one.model,
         "metric": one.metric,

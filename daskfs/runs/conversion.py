@@ -23,7 +23,7 @@ from daskfs.stages.cost import Workers
 from daskfs.stages.failures import name_failure
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import as_output_path, is_there
+from daskfs.storage import as_output_path
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.tiles.plan import TilePlan, is_of_same_data, parameters_of
@@ -66,7 +66,7 @@ def write_tiles(
     """Write the tiles that `planned` returns for some workers; otherwise as :func:`convert`."""
     journal = Journal(progress or Silent())
     store = Store(as_output_path(target))
-    if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
+    if store.path("").name == layout.TILES_DIR and (store.path("").parent / layout.RUN_JSON).is_there():
         msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
         raise StoreError(msg)
 

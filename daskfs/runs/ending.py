@@ -12,7 +12,7 @@ from daskfs.runs.manifest import file_checksum, matches_manifest
 from daskfs.runs.repair import damage_warning, has_pending, restore_metadata
 from daskfs.runs.status import stored_stages
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import as_path, remove
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, planned_tiles
 from daskfs.store.store import Store
@@ -65,7 +65,7 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         restore_metadata(context, stages, run.tell)
     if not matches_manifest(store, manifest, layout.REPORT_HTML):
         path = store.path(layout.REPORT_HTML)
-        remove(path)
+        path.remove()
         run.tell(f"{path} is damaged or missing: it is written again.", damage_warning([str(path)]))
     if run.damages:
         manifest["warnings"] = list(dict.fromkeys([*manifest["warnings"], *run.damages]))

@@ -24,7 +24,7 @@ from daskfs.job.job import Job
 from daskfs.runs.journal import last_unit
 from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import OTHER_TOKENS
-from daskfs.storage import ObjectPath, StoragePath, as_path, is_there, remove
+from daskfs.storage import ObjectPath, PathName, as_path
 from daskfs.store import layout
 from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, LockState, Owner, hold_lease, in_use, lease_state, waiting
 from daskfs.store.store import UNFINISHED_WRITE, Store
@@ -238,7 +238,7 @@ def read_manifest(store: Store) -> dict[str, Any]:
     return manifest
 
 
-def open_finished(path: str | StoragePath) -> tuple[Store, dict[str, Any]]:
+def open_finished(path: PathName) -> tuple[Store, dict[str, Any]]:
     """Open a run and its ``run.json``; :class:`StoreError` if there is none, or it is not finished."""
     store = Store(as_path(path))
     manifest, state = read_state(store)
@@ -286,10 +286,10 @@ def read_state(store: Store) -> tuple[dict[str, Any], RunState]:
 def tiles_state(store: Store) -> RunState:
     """Return the status of a tile store; none of its files says how its conversion ended."""
     root = store.path("")
-    is_part = root.name == layout.TILES_DIR and is_there(root.parent / layout.RUN_JSON)
+    is_part = root.name == layout.TILES_DIR and (root.parent / layout.RUN_JSON).is_there()
     locked = Store(root.parent) if is_part else store  # a run has one lock
     lock = lock_state(locked)  # before the look at files: the conversion may end in between
-    return _state(locked, "done" if is_there(root / layout.TILES_JSON) else "running", lock, "unfinished")
+    return _state(locked, "done" if (root / layout.TILES_JSON).is_there() else "running", lock, "unfinished")
 
 
 def _state(store: Store, status: str, lock: LockState, ended: str) -> RunState:
@@ -421,7 +421,7 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
     for name in layout.RUN_NAMES:
         if name not in keep:
             with explain_write_errors(store.path(name)):
-                remove(store.path(name))
+                store.path(name).remove()
 
 
 def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bool:

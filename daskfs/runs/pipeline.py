@@ -44,7 +44,7 @@ from daskfs.stages.machine import job_scratch
 from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Plan
 from daskfs.stages.units import create_arrays
-from daskfs.storage import as_path, lies_in
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.lease import Owner
@@ -269,7 +269,7 @@ def _warnings_of_surroundings(store: Store, pool: Pool, planned: Workers) -> Ite
     workers, silent = pool.heard()
     if planned.warning:
         yield planned.warning
-    if (scratch := job_scratch()) is not None and lies_in(store.path(""), scratch):
+    if (scratch := job_scratch()) is not None and store.path("").lies_in(as_path(scratch)):
         yield f"output.path lies in {scratch}, which is deleted with this job: a requeue will not find it"
     if silent:
         n_workers, named = len(workers) + len(silent), ", ".join(sorted(silent))
@@ -306,6 +306,6 @@ def check_apart(job: Job, store: Store) -> None:
         ("data.source", job.data.source, layout.TILES_DIR),
     )
     for key, path, folder in [(key, as_path(name), folder) for key, name, folder in named if name is not None]:
-        if lies_in(path, store.path(folder)):
+        if path.lies_in(store.path(folder)):
             msg = f"{key} {path} lies in output.path {store.url}: choose another output.path."
             raise JobError(msg)

@@ -11,7 +11,7 @@ from daskfs.execution.submission import pending_units, recorded_units
 from daskfs.runs.manifest import Lock
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import shared_arrays
-from daskfs.storage import as_path, is_there, lies_in, remove, remove_file
+from daskfs.storage import as_path
 from daskfs.store.arrays import METADATA
 from daskfs.store.completeness import lost_outputs
 from daskfs.store.context import Context
@@ -51,13 +51,13 @@ def rerun_on_damage(work: Callable[[], Result], store: Store, lock: Lock, tell: 
             return work()
         except DamagedError as error:
             lock.check()
-            is_ours = bool(error.paths) and all(lies_in(as_path(path), store.path("")) for path in error.paths)
+            is_ours = bool(error.paths) and all(as_path(path).lies_in(store.path("")) for path in error.paths)
             if not is_ours or not made_again.isdisjoint(error.paths):
                 raise
             made_again.update(error.paths)
             for path in map(as_path, error.paths):
                 with explain_write_errors(path):
-                    remove_file(path, store.path(""))
+                    path.remove_below(store.path(""))
             tell(f"{error} This run does so now.", damage_warning(error.paths))
         except (DaskfsError, OSError):
             lock.check()
@@ -82,9 +82,9 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
         units = recorded[-2 * one.n_units :] if one.loop else pending_units(context, one, stages)
         for name in lost_outputs(store, one.name, units, one.fingerprint):
             path = store.path(name)
-            was_there = is_there(path)
+            was_there = path.is_there()
             with explain_write_errors(path):
-                remove_file(path, store.path(""))
+                path.remove_below(store.path(""))
             if was_there or not (one.needed_until or one.loop):
                 lost.append(str(path))
     if lost:
@@ -110,5 +110,5 @@ def restore_metadata(context: Context, stages: Sequence[Stage], tell: Tell) -> N
         if not path.is_file() and not name.startswith(cleared):
             tell(f"{path} is missing: it is written again.", damage_warning([str(path)]))
             with explain_write_errors(path):
-                remove(path)
+                path.remove()
             context.store.create(name, shape, dtype, chunks)

@@ -30,16 +30,9 @@ from daskfs.stages.machine import machine_cores
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import (
-    ObjectPath,
     StoragePath,
     as_path,
     at_once,
-    blocks_of,
-    files_below,
-    is_there,
-    lies_in,
-    name_below,
-    remove_file,
 )
 from daskfs.storage.clients import with_retries
 from daskfs.store import layout
@@ -128,9 +121,9 @@ def verify_run(
     ('done', [])
     """
     store = Store(as_path(path))
-    is_run = is_there(store.path(layout.RUN_JSON))
+    is_run = store.path(layout.RUN_JSON).is_there()
     marker = layout.RUN_JSON if is_run else layout.PLAN_JSON
-    if not is_run and not any(is_there(store.path(name)) for name in (layout.TILES_JSON, layout.PLAN_JSON)):
+    if not is_run and not any(store.path(name).is_there() for name in (layout.TILES_JSON, layout.PLAN_JSON)):
         msg = f"{store.url} is neither a daskfs run nor a tile store: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
     check = _Check(threads or max(machine_cores(), at_once(store.root)), progress or Silent())
@@ -152,11 +145,11 @@ def _removed(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
     """Delete damaged files, except the manifest, files outside the store and ``.jsonl`` files."""
     damaged = [as_path(problem["path"]) for problem in problems]
     kept = store.path(layout.RUN_JSON)
-    mine = [path for path in damaged if lies_in(path, store.path("")) and path != kept and is_there(path)]
+    mine = [path for path in damaged if path.lies_in(store.path("")) and path != kept and path.is_there()]
     mine = [path for path in mine if path.suffix != ".jsonl"]  # its other records are intact
     for path in mine:
         with explain_write_errors(path):
-            remove_file(path, store.path(""))
+            path.remove_below(store.path(""))
     return len(mine)
 
 
@@ -226,7 +219,7 @@ class _Check:
 
     def tile_store(self, store: Store) -> None:
         """Check a tile store."""
-        is_finished = is_there(store.path(layout.TILES_JSON))
+        is_finished = store.path(layout.TILES_JSON).is_there()
         plan = self._plan(store, is_finished=is_finished)
         if plan is not None and plan.stages:
             if problem := _source_problem(plan.stages):
@@ -333,7 +326,7 @@ class _Check:
         self.checked["arrays"] += len(arrays)
         for name, (shape, dtype, chunks) in arrays.items():
             path = context.store.path(name) / METADATA
-            if not is_there(path):
+            if not path.is_there():
                 if is_finished and not name.startswith(cleared):
                     self._fail(path, "it is missing, and without it the chunks of the array cannot be read")
                 continue
@@ -354,12 +347,12 @@ class _Check:
         expected = {name for name in store.record_files.names() if name.split("/")[1] in names}
         expected |= {f"{name}/{METADATA}" for name in arrays}
         expected |= {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
-        is_run = is_there(root / layout.RUN_JSON)
+        is_run = (root / layout.RUN_JSON).is_there()
         stores = (layout.TILES_DIR, layout.BATCHES_DIR) if is_run else ()  # which are checked apart
         tops = layout.RUN_NAMES if is_run else sorted(path.name for path in root.iterdir())
         tops = [top for top in tops if top not in (*stores, layout.FAILURES_DIR)]
-        for path in (path for top in tops for path in files_below(root / top)):
-            name = name_below(path, root)
+        for path in (path for top in tops for path in (root / top).files_below()):
+            name = path.name_below(root)
             if name in expected or layout.is_seal(name) or _contains(known, name_hash(name)):
                 continue
             self.n_left_over += 1
@@ -443,7 +436,7 @@ class _Unit:
 def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bool) -> tuple[str, int | None]:
     """Return the difference of an output from its record, empty if none, and its size, None for another one."""
     try:
-        if isinstance(path, ObjectPath):
+        if path.is_remote:
             n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk=is_chunk))
         else:
             n_bytes, read, carried = _checksums(path, is_chunk=is_chunk)
@@ -452,7 +445,7 @@ def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bo
     except IsADirectoryError:
         return "is a directory", None
     except OSError as error:
-        if isinstance(path, ObjectPath):  # a store that does not answer is no evidence of damage
+        if path.is_inconclusive(error):  # a store that does not answer is no evidence of damage
             raise
         return f"cannot be read: {error.strerror}", None
     if n_bytes != size:
@@ -469,7 +462,7 @@ def _checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
     """
     from google_crc32c import extend
 
-    with blocks_of(path, BLOCK_BYTES) as (size, blocks):
+    with path.stream(BLOCK_BYTES) as (size, blocks):
         value, left, tail = 0, size - CHECKSUM_BYTES, b""
         for block in map(bytes, blocks):
             value = extend(value, block[: max(left, 0)]) if is_chunk else zlib.crc32(block, value)

@@ -15,7 +15,7 @@ from daskfs.errors import InputError, first_few, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.values import as_column
-from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, first_line, is_url
+from daskfs.storage import SCHEMES, StoragePath, as_path, first_line, is_url
 
 MOST_FEATURES = 2**31 - 1
 """Sparse rows have column numbers of 32 bits."""
@@ -206,7 +206,7 @@ def _is_file(path: StoragePath) -> bool:
     try:
         return path.is_file()
     except OSError:
-        if isinstance(path, ObjectPath):
+        if path.is_remote:
             raise
         return False
 
@@ -228,7 +228,7 @@ def file_state(path: StoragePath) -> list[int] | None:
 
 def read_error(path: StoragePath, error: Exception, what: str) -> Exception:
     """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
-    if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
+    if isinstance(error, OSError) and path.is_remote and error.errno is not None:
         return error
     return InputError(f"{path} {what}: {first_line(error)}")
 

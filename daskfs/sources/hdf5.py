@@ -71,7 +71,7 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
         raise
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:  # the file was not returned
-            if isinstance(path, ObjectPath):
+            if path.is_remote:
                 raise
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         msg = f"{path} is truncated, damaged or not in HDF5 format: {_reason(error)}"

@@ -19,7 +19,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.unpacked import GZIP, gunzipped
-from daskfs.storage import StoragePath, blocks_ahead, open_ranges
+from daskfs.storage import StoragePath
 
 NEWLINE = ord("\n")
 LONGEST_LINE = 1 << 28
@@ -116,7 +116,7 @@ def text_blocks(path: StoragePath, size: int, block_bytes: int) -> Iterator[byte
     if path.suffix.lower() == GZIP:
         blocks = (read_range(path, start, min(start + block_bytes, size)).data for start in range(0, size, block_bytes))
     else:
-        blocks = blocks_ahead(path, size, block_bytes)
+        blocks = path.blocks_ahead(size, block_bytes)
     for number, block in enumerate(blocks):
         if number == 0:
             refuse_other_encodings(bytes(block[:4]), path)
@@ -125,7 +125,7 @@ def text_blocks(path: StoragePath, size: int, block_bytes: int) -> Iterator[byte
 
 def read_range(path: StoragePath, begin: int, end: int) -> np.ndarray:
     """Return bytes ``begin:end`` of the text in a file, uint8; raise :class:`InputError` if it is shorter."""
-    with gunzipped(path).reading() if path.suffix.lower() == GZIP else open_ranges(path) as fill:
+    with gunzipped(path).reading() if path.suffix.lower() == GZIP else path.open_ranges() as fill:
         data = np.empty(end - begin, np.uint8)
         try:
             fill([(begin, data.data)])

@@ -6,15 +6,14 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from hashlib import blake2b
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import file_state, shorten_names
 from daskfs.sources.unpacked import GZIP
-from daskfs.storage import ObjectPath, StoragePath, as_path, map_concurrent
+from daskfs.storage import StoragePath, as_path, map_concurrent
 
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 TABLE_ENDINGS = (".parquet", ".pq", *TEXT_ENDINGS)
@@ -120,51 +119,29 @@ def _is_table(file: StoragePath) -> bool:
 
 def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
     """Yield the files directly in a folder, with size and modification time."""
-    below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
-    if columns := sorted(child.name for child in below if "=" in child.name and child.is_dir()):
+    below = [child for child in folder.iterdir() if "=" in child.name and not _is_hidden(child.name)]
+    if columns := sorted(child.name for child in below if child.is_dir()):
         msg = (
             f"{folder} has the folders {shorten_names(columns)}, whose names stand for the values of a column, "
             "which is not read from there: write the table without them, or name the files by the pattern "
             f"{folder}/*/* to read it without that column."
         )
         raise InputError(msg)
-    if isinstance(folder, ObjectPath):
-        return ((file, state) for file, state in _objects(folder) if file.parent == folder)
-    files = (file for file in below if isinstance(file, Path) and file.is_file())
-    return ((file, state) for file in files if (state := file_state(file)) is not None)
+    return _files_matching(folder, ["*"])
 
 
 def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
     """Yield the files that match a pattern, with size and modification time."""
-    if isinstance(pattern, ObjectPath):
-        names = pattern.key.split("/")
-        first = next((number for number, name in enumerate(names) if not _MAGIC.isdisjoint(name)), 0)
-        root = ObjectPath(pattern.root, "/".join(names[:first]))
-        for found, state in _objects(root):
-            if _fits(str(found.relative_to(root)).split("/"), names[first:]):
-                yield found, state
-        return
-    first = next(number for number, part in enumerate(pattern.parts) if not _MAGIC.isdisjoint(part))
-    folder = Path(*pattern.parts[:first])
-    for file in folder.glob(str(Path(*pattern.parts[first:]))):
-        is_hidden = any(_is_hidden(name) for name in file.relative_to(folder).parts)
-        if not is_hidden and file.is_file() and (now := file_state(file)) is not None:
-            yield file, now
+    first, folder = next(number for number, part in enumerate(pattern.parts) if not _MAGIC.isdisjoint(part)), pattern
+    for _ in pattern.parts[first:]:
+        folder = folder.parent
+    return _files_matching(folder, pattern.parts[first:])
 
 
-def _objects(folder: ObjectPath) -> Iterator[tuple[ObjectPath, list[int]]]:
-    for file, status in folder.objects():
-        if not any(_is_hidden(name) for name in str(file.relative_to(folder)).split("/")):
+def _files_matching(folder: StoragePath, pattern: Sequence[str]) -> Iterator[tuple[StoragePath, list[int]]]:
+    for file, status in folder.files_matching(pattern):
+        if not any(_is_hidden(name) for name in file.name_below(folder).split("/")):
             yield file, [status.st_size, status.st_mtime_ns]
-
-
-def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path match those of a pattern; ``**`` matches any number of folders."""
-    if not pattern:
-        return not names
-    if pattern[0] == "**":
-        return any(_fits(names[skipped:], pattern[1:]) for skipped in range(len(names)))
-    return bool(names) and fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
 def _is_hidden(name: str) -> bool:

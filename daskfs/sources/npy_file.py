@@ -20,7 +20,7 @@ from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
 from daskfs.sources.unpacked import ScratchFile
-from daskfs.storage import Fill, StoragePath, first_line, open_ranges
+from daskfs.storage import Fill, StoragePath, first_line
 from daskfs.storage.npy_header import read_header
 
 BUFFER_BYTES = 4 << 20
@@ -41,7 +41,7 @@ class FileRange:
 
     def reading(self) -> AbstractContextManager[Fill]:
         """Return a context manager that opens the file and yields its :data:`daskfs.storage.Fill`."""
-        return open_ranges(self.path)
+        return self.path.open_ranges()
 
 
 Location = FileRange | ScratchFile

@@ -13,7 +13,7 @@ from daskfs.kernels.digits import as_floats, mark_spelled
 from daskfs.sources.cells import DECIMAL_POINT
 from daskfs.sources.checks import block_dtype, not_numbers, read_error
 from daskfs.sources.columns import plain, plain_type
-from daskfs.storage import ObjectPath, StoragePath
+from daskfs.storage import StoragePath
 from daskfs.storage.file_cache import cached_by_file
 
 INDEX_NAME = "__index_level_0__"
@@ -38,7 +38,7 @@ def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
     import pyarrow.parquet
 
     # object stores have a high latency: fetch the wanted parts of a row group in few requests
-    is_object = isinstance(path, ObjectPath)
+    is_object = path.is_remote
     with ExitStack() as stack:
         opened = stack.enter_context(path.open("rb", buffering=0)) if is_object else path
         try:

@@ -19,7 +19,7 @@ from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.multifile import FileParts, PartSizes
 from daskfs.sources.parquet import ParquetTable
 from daskfs.sources.resolve import NON_NUMERIC, resolve_columns, resolve_feature_names
-from daskfs.storage import ObjectPath, StoragePath
+from daskfs.storage import StoragePath
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
@@ -125,7 +125,7 @@ class TableSource(LabeledSource):
     def _of_all(self, function: Callable[[Table], Result]) -> list[Result]:
         """Return a function of each table, called when it has just been opened."""
         numbers = range(len(self._files))
-        if not isinstance(self._first.path, ObjectPath):
+        if not self._first.path.is_remote:
             return [function(self._table(number)) for number in numbers]
         with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
             return list(threads.map(lambda number: function(self._table(number)), numbers))

@@ -12,8 +12,9 @@ from functools import partial
 from typing import IO
 
 from daskfs.errors import InputError
-from daskfs.storage import Fill, StoragePath, fill_from, first_line, regular
+from daskfs.storage import Fill, StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
+from daskfs.storage.local import fill_from
 
 GZIP = ".gz"
 BLOCK_BYTES = 4 << 20
@@ -72,7 +73,7 @@ def gunzipped(path: StoragePath) -> ScratchFile:
 def _gzip_blocks(path: StoragePath) -> Iterator[bytes]:
     """Yield the unpacked bytes; :class:`InputError` if damaged."""
     try:
-        with regular(path).open("rb") as file, gzip.GzipFile(fileobj=file) as member:
+        with path.regular().open("rb") as file, gzip.GzipFile(fileobj=file) as member:
             while block := member.read(BLOCK_BYTES):
                 yield block
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:

@@ -24,7 +24,7 @@ from daskfs.sources.zarr_chunks import (
     foreign_store,
     sampled_chunk_files,
 )
-from daskfs.storage import ObjectPath, StoragePath, first_line, map_concurrent, regular
+from daskfs.storage import StoragePath, first_line, map_concurrent
 
 if TYPE_CHECKING:
     import zarr
@@ -74,7 +74,7 @@ def read_metadata(path: StoragePath) -> Metadata | None:
 
 def _json(file: StoragePath) -> Any:
     """Read a JSON file; return None if it does not exist."""
-    regular(file)
+    file.regular()
     try:
         return json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -139,7 +139,7 @@ class ZarrMember:
         """Return the files whose state is that of the array: its metadata and directory, and some chunks."""
         metadata = read_metadata(self.path)
         described = [] if metadata is None else [metadata.file]
-        if not isinstance(self.path, ObjectPath):  # folders in object stores have no modification time
+        if not self.path.is_remote:  # folders in object stores have no modification time
             described.append(self.path)
         return [*described, *sampled_chunk_files(self.array, self.path, n_chunks).values()]
 

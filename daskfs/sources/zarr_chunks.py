@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.storage import StoragePath, errors_of, files_below, name_below, regular, zarr_store
+from daskfs.storage import StoragePath
 
 if TYPE_CHECKING:
     import zarr
@@ -49,8 +49,8 @@ def absent_chunks(array: zarr.Array[Any], path: StoragePath) -> tuple[int, int, 
     counted; chunks that a shard lacks would take a read of each shard.
     """
     present = np.zeros(_grid(array, array.shape), dtype=bool)
-    for file in files_below(path):
-        name = name_below(file, path)
+    for file in path.files_below():
+        name = file.name_below(path)
         place = tuple(map(int, re.findall("[0-9]+", name)))[: present.ndim]
         is_within = len(place) == present.ndim and all(map(int.__lt__, place, present.shape))
         if is_within and array.metadata.encode_chunk_key(place) == name:
@@ -107,7 +107,7 @@ def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
     """
     from zarr.storage import LocalStore, StorePath
 
-    store = zarr_store(path)
+    store = path.zarr_store()
     found = store if isinstance(store, StorePath) else StorePath(LocalStore(store, read_only=True), "")
     return StorePath(_foreign_store()(found.store, path, found.path, has_blosc=has_blosc), found.path)
 
@@ -131,8 +131,8 @@ def _foreign_store() -> Any:
 
         async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
             name = key.removeprefix(self._root).lstrip("/")
-            regular(self._path / name)
-            with errors_of(self._path):
+            (self._path / name).regular()
+            with self._path.errors():
                 found = await super().get(key, prototype, byte_range)
             if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
                 check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)

@@ -15,7 +15,7 @@ from daskfs.errors import InputError
 from daskfs.sources.checks import read_error, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, NpyFile, parse_header
 from daskfs.sources.unpacked import KEPT, ScratchFile, unpack
-from daskfs.storage import StoragePath, first_line, zip_archive
+from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 # The header before a member's name and extra field; its last two numbers are the lengths of these.
@@ -36,7 +36,7 @@ class NpzFile:
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         try:
-            with zip_archive(path) as archive:
+            with path.zip_archive() as archive:
                 entries = archive.infolist()
         except (*ZIP_ERRORS, OSError) as error:
             raise read_error(path, error, "is truncated or not an .npz file") from error
@@ -104,7 +104,7 @@ def _unpack(path: StoragePath, filename: str) -> ScratchFile:
 def _blocks(path: StoragePath, filename: str, size: int = BUFFER_BYTES) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member, by `size`; :class:`InputError` if damaged, at the end by its checksum."""
     try:
-        with zip_archive(path, 4 * size) as archive, archive.open(filename) as member:
+        with path.zip_archive(4 * size) as archive, archive.open(filename) as member:
             while block := member.read(size):
                 yield block
     except (*ZIP_ERRORS, OSError) as error:

@@ -21,7 +21,6 @@ from daskfs.errors import DamagedError, DaskfsError, InUseError, RunStoppedError
 from daskfs.redaction import redact_credentials, strip_control_characters
 from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Stage
-from daskfs.storage import is_there, put
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -80,7 +79,7 @@ def _write(store: Store, prefix: str, facts: Mapping[str, Any], error: BaseExcep
     if store.root is None:
         return ""
     root = store.root
-    if root.name == layout.TILES_DIR and is_there(root.parent / layout.RUN_JSON):
+    if root.name == layout.TILES_DIR and (root.parent / layout.RUN_JSON).is_there():
         root = root.parent  # the tiles of a run
     folder = root / layout.FAILURES_DIR
     with suppress(OSError, DaskfsError):  # a full disk, or a directory that another run has taken over
@@ -90,7 +89,7 @@ def _write(store: Store, prefix: str, facts: Mapping[str, Any], error: BaseExcep
         path = root / layout.FAILURE.format(prefix if prefix == "run" else f"{prefix}{attempt}")
         if len(names) >= MAX_FILES and path.name not in names:
             return ""
-        put(path, _text(facts, error), synced=False)
+        path.put(_text(facts, error), synced=False)
         if len(list(folder.iterdir())) <= MAX_FILES:
             return str(path)
         path.unlink()  # other workers wrote meanwhile

@@ -7,26 +7,24 @@ import io
 import itertools
 import os
 import stat
+import tempfile
 import threading
 import time
+import zipfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
-from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, TypeVar, overload
+from typing import IO, Any, Self, TypeVar, overload
 
-from daskfs.errors import InputError
-from daskfs.redaction import CREDENTIALS_BELONG, has_credentials, redact_credentials
 from daskfs.storage.clients import as_os_errors, client_of, pause, with_retries
+from daskfs.storage.local import LocalPath
+from daskfs.storage.object_names import PureObjectPath
 
-SCHEMES = ("s3://", "gs://", "az://")
-EXTRA = "object"
 BUFFER_BYTES = 2**22
 """Bytes per request of an object that is read sequentially."""
 PIECE_BYTES = 2**21
@@ -39,6 +37,8 @@ AT_ONCE = 16
 """Maximum number of concurrent requests."""
 AHEAD_BYTES = 2**25
 """Bytes of objects that are prefetched."""
+UNCONDITIONAL = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
+"""Errors of stores without conditional writes."""
 LISTED = 1000
 """Names per listing or deletion request."""
 Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
@@ -46,6 +46,7 @@ Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
 Tag = tuple[str | None, str | None]
 """ETag and version of an object; some stores compare the first, some the second."""
 TAG_KEYS = ("e_tag", "version")
+ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -99,109 +100,42 @@ class ObjectStatus:
         return self.st_mtime_ns / 1e9
 
 
-def is_url(name: object) -> bool:
-    """Return whether a name is the URL of an object or a bucket."""
-    return isinstance(name, str) and name.startswith(SCHEMES)
-
-
 @dataclass(frozen=True, order=True, repr=False, slots=True)
-class ObjectPath:
+class ObjectPath(PureObjectPath):
     """Path of an object, or of a prefix of object names.
 
-    Parameters
-    ----------
-    root
-        ``scheme://bucket``.
-    key
-        Name within the bucket, without a slash at either end; empty for the bucket.
+    It has the methods of :class:`daskfs.storage.local.LocalPath`.
     """
 
-    root: str
-    key: str = ""
+    def regular(self) -> Self:
+        """Return the path itself: every object can be read to its end."""
+        return self
 
-    @classmethod
-    def of(cls, url: str) -> ObjectPath:
-        """Return the path of a URL; raise :class:`InputError` if it is invalid or obstore is not installed."""
-        if has_credentials(url):
-            msg = f"{redact_credentials(url)}: {CREDENTIALS_BELONG}."
-            raise InputError(msg)
-        if find_spec("obstore") is None:
-            msg = f"{url} is read and written by the package obstore: pip install 'daskfs[{EXTRA}]'."
-            raise InputError(msg)
-        scheme, _, rest = url.partition("://")
-        bucket, _, key = rest.partition("/")
-        if not bucket:
-            msg = f"{url} names no bucket: write {scheme}://BUCKET/NAME."
-            raise InputError(msg)
-        parts = [part for part in key.split("/") if part not in ("", ".")]
-        if ".." in parts:
-            msg = f"{url} holds '..', which means nothing in an object store."
-            raise InputError(msg)
-        return cls(f"{scheme}://{bucket}", "/".join(parts))
-
-    # ------------------------------------------------------------------------------------------------------------ name
-    def __str__(self) -> str:
-        return f"{self.root}/{self.key}" if self.key else self.root
-
-    def __repr__(self) -> str:
-        return f"ObjectPath({str(self)!r})"
-
-    def __truediv__(self, name: str | PurePosixPath) -> ObjectPath:
-        added = [part for part in str(name).split("/") if part not in ("", ".")]
-        if ".." in added:
-            msg = f"{name} leads out of {self}."
-            raise ValueError(msg)
-        return ObjectPath(self.root, "/".join([*self._parts, *added]))
-
-    @property
-    def _parts(self) -> list[str]:
-        return self.key.split("/") if self.key else []
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The bucket, and the parts of the name."""
-        return (self.root, *self._parts)
-
-    @property
-    def name(self) -> str:
-        """The last part of the name."""
-        return self._parts[-1] if self.key else ""
-
-    @property
-    def suffix(self) -> str:
-        """The last part's extension, with its dot."""
-        return PurePosixPath(self.name).suffix
-
-    @property
-    def stem(self) -> str:
-        """The last part without its extension."""
-        return PurePosixPath(self.name).stem
-
-    @property
-    def parent(self) -> ObjectPath:
-        """The path without its last part; a bucket is its own parent."""
-        return ObjectPath(self.root, "/".join(self._parts[:-1]))
-
-    def with_name(self, name: str) -> ObjectPath:
-        """Return the path with another last part."""
-        return self.parent / name
-
-    def is_relative_to(self, other: object) -> bool:
-        """Return whether this is below another path, or is that path."""
-        return isinstance(other, ObjectPath) and self.parts[: len(other.parts)] == other.parts
-
-    def relative_to(self, other: ObjectPath) -> PurePosixPath:
-        """Return the name below another path; raise ``ValueError`` if it is not below it."""
-        if not self.is_relative_to(other):
-            msg = f"{self} does not lie in {other}."
-            raise ValueError(msg)
-        return PurePosixPath(*self.parts[len(other.parts) :])
-
-    def resolve(self) -> ObjectPath:
+    def resolve(self) -> Self:
         """Return the path itself."""
         return self
 
     # -------------------------------------------------------------------------------------------- metadata and listing
+    @property
+    def is_remote(self) -> bool:
+        """Whether each access is a request to a service."""
+        return True
+
+    def errors(self) -> Any:
+        """Return a context that turns errors of this path into :class:`OSError`."""
+        return as_os_errors(self)
+
+    def is_inconclusive(self, error: OSError) -> bool:
+        """Return whether a read error leaves open what exists: the store may not have responded."""
+        return not isinstance(error, FileNotFoundError)
+
+    def free_bytes(self) -> int | None:
+        """Return None: a store has no end."""
+        return None
+
+    def refresh(self) -> None:
+        """Do nothing: a written object is visible at once."""
+
     def stat(self) -> ObjectStatus:
         """Return size and time of the object; raise ``FileNotFoundError`` if it does not exist."""
         if not self.key:
@@ -224,6 +158,8 @@ class ObjectPath:
         """Return whether there is an object of this name, or anything below it."""
         return self.is_file() or self.is_dir()
 
+    is_there = exists
+
     def _listed(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
         # the prefix ends where a name does: "a/b" lists what is in "a/b/", and not "a/bc"
         prefix, last = f"{self.key}/" if self.key else None, None
@@ -242,6 +178,22 @@ class ObjectPath:
         """Yield all objects below this name with their metadata, one request per thousand."""
         for found in self._listed():
             yield ObjectPath(self.root, found["path"]), _status(found)
+
+    def files_matching(self, pattern: Sequence[str]) -> Iterator[tuple[ObjectPath, ObjectStatus]]:
+        """Yield the objects below this name that match the parts of a pattern, and their status."""
+        for path, status in self.objects():
+            if _fits(path.name_below(self).split("/"), pattern):
+                yield path, status
+
+    def files_below(self) -> Iterator[ObjectPath]:
+        """Yield this object, and every one below this name, in order."""
+        if self.key and self.is_file():
+            yield self
+        yield from (path for path, _ in self.objects())
+
+    def sizes_in(self, prefix: str) -> list[tuple[str, int]]:
+        """Return names and sizes of all objects below this name, after a prefix."""
+        return [(f"{prefix}{path.name_below(self)}", status.st_size) for path, status in self.objects()]
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """Yield the direct children of this name; raise ``FileNotFoundError`` if it has none."""
@@ -271,6 +223,36 @@ class ObjectPath:
         """Return bytes ``start:stop`` of the object, fewer if it ends before `stop`; ``EOFError`` if before `start`."""
         found = with_retries(self, lambda: client_of(self.root).get_range(self.key, start=start, end=stop))
         return memoryview(found)
+
+    def open_whole(self) -> IO[bytes]:
+        """Fetch an object that fits memory by one request."""
+        return io.BytesIO(self.read_bytes())
+
+    @contextmanager
+    def open_ranges(self) -> Iterator[Fill]:
+        """Yield a function that reads parts of the object."""
+        yield self.fill
+
+    def blocks_ahead(self, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:
+        """Yield the first `size` bytes of the object, block by block.
+
+        Blocks are prefetched, and retried one by one if a connection breaks.
+        """
+        ranges = [(start, min(start + block_bytes, size)) for start in range(0, size, block_bytes)]
+        return map_ordered(lambda part: self.read_range(*part), ranges, PIECES_AT_ONCE)
+
+    @contextmanager
+    def stream(self, block_bytes: int) -> Iterator[tuple[int, Iterator[bytes | memoryview]]]:
+        """Open the object for one sequential read: yield its size and an iterator over its blocks."""
+        with as_os_errors(self):
+            found = client_of(self.root).get(self.key)
+            yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
+
+    @contextmanager
+    def zip_archive(self, request_bytes: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
+        """Open a zip file, which is read with requests of these bytes."""
+        with self.open("rb", request_bytes) as file, zipfile.ZipFile(file) as archive:
+            yield archive
 
     def fill(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers with bytes from given offsets, see :data:`Fill`."""
@@ -325,15 +307,19 @@ class ObjectPath:
         file = io.BufferedReader(raw, BUFFER_BYTES if buffering < 2 else buffering)
         return file if mode == "rb" else io.TextIOWrapper(file, encoding=encoding or "utf-8", newline=newline)
 
-    def write_bytes(self, data: bytes | memoryview) -> None:
-        """Write the object atomically."""
+    def put(self, data: bytes | memoryview, *, synced: bool = True) -> None:
+        """Write the object atomically; every object that a store has acknowledged is synced."""
+        del synced
         with_retries(self, lambda: client_of(self.root).put(self.key, data))
 
-    def write_blocks(self, blocks: Iterable[bytes | memoryview]) -> None:
+    write_bytes = put
+
+    def put_blocks(self, blocks: Iterable[bytes | memoryview], *, synced: bool = True) -> None:
         """Write the object atomically from blocks; those of a large one need not fit memory together.
 
         The client retries requests of a large one; blocks are generated once.
         """
+        del synced
         waiting, size, rest = [], 0, iter(blocks)
         for block in rest:
             waiting.append(block)
@@ -341,15 +327,26 @@ class ObjectPath:
             if size > PART_BYTES:
                 break
         else:  # one request instead of three
-            self.write_bytes(b"".join(waiting))
+            self.put(b"".join(waiting))
             return
         with as_os_errors(self):
             blocks = itertools.chain(waiting, rest)
             client_of(self.root).put(self.key, blocks, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
-    def upload(self, file: Path) -> None:
-        """Write the object atomically from a file that need not fit memory."""
-        with_retries(self, lambda: client_of(self.root).put(self.key, file))
+    def put_first(self, data: bytes) -> bool:
+        """Write the object unless it exists; return whether it was written.
+
+        If a store has no conditional writes, the last one stays.
+        """
+        try:
+            self.put_if(data, (None, None))
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in UNCONDITIONAL:
+                raise
+            self.put(data)
+        return True
 
     def put_if(self, data: bytes, tag: Tag) -> Tag:
         """Write the object if it still has a tag, or, for an empty tag, if it does not exist; return its new tag.
@@ -375,6 +372,46 @@ class ObjectPath:
         del missing_ok
         with suppress(FileNotFoundError):
             with_retries(self, lambda: client_of(self.root).delete(self.key))
+
+    def remove(self) -> None:
+        """Delete the object, and all below this name."""
+        self.unlink()
+        delete_objects(path for path, _ in self.objects())
+
+    def put_tree(self, tree: LocalPath) -> None:
+        """Upload a file, or a Zarr group or array, in place of what is here.
+
+        Metadata goes last, so that a partial upload is not a group or array.
+        """
+        if tree.is_file():
+            with_retries(self, lambda: client_of(self.root).put(self.key, tree))
+            return
+        self.remove()
+        files = sorted(tree.files_below(), key=lambda path: (path.parent == tree and path.name in ZARR_METADATA, path))
+        for path in files:
+            (self / path.name_below(tree)).put_tree(path)
+
+    @contextmanager
+    def replacement(self) -> Iterator[LocalPath]:
+        """Yield a temporary local path of a file or a folder, which is put here if the block ends without an error."""
+        with tempfile.TemporaryDirectory(prefix="daskfs-export-") as folder:
+            temporary = LocalPath(folder, self.name)
+            yield temporary
+            self.put_tree(temporary)
+
+    def remove_below(self, root: object) -> None:
+        """Delete the object, which lies below a root, if present."""
+        del root
+        self.unlink()
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether the parts of a path match those of a pattern; ``**`` matches any number of folders."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_fits(names[skipped:], pattern[1:]) for skipped in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
 
 
 def _status(meta: Mapping[str, Any]) -> ObjectStatus:

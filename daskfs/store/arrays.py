@@ -27,12 +27,7 @@ from daskfs.sources.zarr_chunks import check_codecs
 from daskfs.storage import (
     ObjectPath,
     StoragePath,
-    errors_of,
-    is_there,
     map_concurrent,
-    name_below,
-    read_buffer,
-    refresh,
 )
 from daskfs.storage.clients import client_of
 from daskfs.store.write_errors import explain_write_errors, try_to_remove
@@ -170,7 +165,7 @@ class ChunkedArray:
             absent = (path for path in map(self._path, positions) if not self._foreign and not path.is_file())
             if (path := next(absent, None)) is not None:
                 raise self._missing(path)
-            with errors_of(self._root):
+            with self._root.errors():
                 return np.asarray(self._array[selection])
         except InputError:  # its message names the chunk
             raise
@@ -236,7 +231,7 @@ class ChunkedArray:
     def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         try:
-            return np.frombuffer(read_anew(self._path(position), read_buffer), np.uint8)
+            return np.frombuffer(read_anew(self._path(position), lambda path: path.read_buffer()), np.uint8)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._missing(self._path(position)) from error
 
@@ -262,7 +257,7 @@ class ChunkedArray:
         return chunk
 
     def _missing(self, path: StoragePath) -> DamagedError:
-        found = is_there(path)
+        found = path.is_there()
         self._watch.begin_removal()
         try_to_remove(path)
         return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
@@ -278,7 +273,7 @@ class ChunkedArray:
                 slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
             )
             try:
-                with errors_of(self._root):
+                with self._root.errors():
                     if self._is_plain:
                         self._decoded(position, self._encoded(position))
                     else:
@@ -292,12 +287,12 @@ class ChunkedArray:
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._watch.begin_write()
-        with explain_write_errors(self._root), errors_of(self._root):
+        with explain_write_errors(self._root), self._root.errors():
             self._array[selection] = value
         paths = [self._path(position) for position in self._positions(self._regions(selection)[0])]
         count_bytes(written=len(paths) * self._chunk_bytes)
         noted = self._array.store.noted
-        self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in paths})
+        self._watch.written({path.name_below(self._root): noted.pop(str(path)) for path in paths})
 
 
 def encode(values: np.ndarray) -> bytes:
@@ -327,9 +322,9 @@ def read_anew(path: StoragePath, read: Callable[[StoragePath], Value]) -> Value:
     try:
         return read(path)
     except FileNotFoundError:
-        if isinstance(path, ObjectPath):
+        if path.is_remote:
             raise
-        refresh(path.parent)
+        path.parent.refresh()
         return read(path)
 
 
@@ -339,7 +334,7 @@ def _has_failed(error: BaseException) -> bool:
 
 
 def _removed(damaged: list[StoragePath]) -> str:
-    remains = any(is_there(path) for path in damaged)  # in a read-only store
+    remains = any(path.is_there() for path in damaged)  # in a read-only store
     return "Delete it" if remains else "It was removed"
 
 

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from daskfs.storage import ObjectPath, StoragePath, is_inconclusive, map_concurrent, read_buffer, sizes
+from daskfs.storage import StoragePath, map_concurrent, sizes
 from daskfs.store import layout
 from daskfs.store.records import Record
 from daskfs.store.store import Store
@@ -85,7 +85,7 @@ def _compare(root: StoragePath | None, stated: Sequence[_Stated], lost: dict[int
         return
     actual = sizes(root, [one.name for one in stated], whole=whole)
     small = [one.name for one in stated if one.is_object and actual.get(one.name) == one.size]
-    if isinstance(root, ObjectPath) and len(small) > COMPARED:
+    if root.is_remote and len(small) > COMPARED:
         small = []  # readers compare them
     paths = [root / name for name in small]
     checksums = dict(zip(small, map_concurrent(root, lambda path: _checksum(root, path), paths), strict=True))
@@ -97,8 +97,8 @@ def _compare(root: StoragePath | None, stated: Sequence[_Stated], lost: dict[int
 def _checksum(root: StoragePath, path: StoragePath) -> int | None:
     """Return the CRC-32 of a small object, None if it is missing or unreadable; raise inconclusive errors."""
     try:
-        return zlib.crc32(read_buffer(path))
+        return zlib.crc32(path.read_buffer())
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and is_inconclusive(root, error):
+        if isinstance(error, OSError) and root.is_inconclusive(error):
             raise
         return None

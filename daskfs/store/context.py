@@ -15,7 +15,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources.columns import in_blocks
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.sources.stored_column import Source, StoredColumn
-from daskfs.storage import as_path, lies_in
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.process_cache import Holdings
 from daskfs.store.store import Store
@@ -68,7 +68,7 @@ class Context:
         Tiles below the run directory are covered by its lock and not checked again.
         """
         root = self.store.root
-        if self._plan is not None and root is not None and not lies_in(as_path(self._plan["tiles_url"]), root):
+        if self._plan is not None and root is not None and not as_path(self._plan["tiles_url"]).lies_in(root):
             planned_tiles(self._plan, self.store.url)
 
     def labels(self, rows: slice = slice(None)) -> Labels | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InUseError, StoreError
-from daskfs.storage import ObjectPath, StoragePath, put, remove
+from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of
 from daskfs.store.write_errors import explain_write_errors
@@ -48,9 +48,9 @@ class Epoch:
         self.name, self._head = uuid.uuid4().hex[:EPOCH_DIGITS], None
         path = self._root / layout.EPOCH
         with explain_write_errors(path):
-            put(path, json.dumps({"epoch": self.name, "inherited": inherited}).encode())
+            path.put(json.dumps({"epoch": self.name, "inherited": inherited}).encode())
             for seals in (self._root / layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
-                remove(seals)
+                seals.remove()
 
     def check(self, *, now: bool = False) -> None:
         """Raise :class:`StoreError` if the epoch of this process has ended; unless `now`, a recent check is reused.
@@ -59,7 +59,7 @@ class Epoch:
         """
         if self._root is None or not self.name:
             return
-        seconds = CHECK_SECONDS[isinstance(self._root, ObjectPath)]
+        seconds = CHECK_SECONDS[self._root.is_remote]
         if not now and time.monotonic() < self._checked + seconds:
             return
         if (current := self.read_current()) != self.name:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from daskfs.storage import StoragePath, put
+from daskfs.storage import StoragePath
 from daskfs.store.write_errors import explain_write_errors
 
 GROWTH = 0.1
@@ -78,7 +78,7 @@ class Log:
             return
         begun = time.monotonic()
         with explain_write_errors(self._path):
-            put(self._path, bytes(self._held))
+            self._path.put(bytes(self._held))
         self._n_put, self._put = len(self._held), time.monotonic()
         self._took = self._put - begun
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from daskfs.errors import StoreError
-from daskfs.storage import StoragePath, is_there
+from daskfs.storage import StoragePath, as_path
 from daskfs.store.epoch import Epoch
 from daskfs.store.record_files import RecordFiles
 from daskfs.store.record_index import RecordIndex
@@ -60,11 +60,11 @@ class Overlay(Store):
         super().__init__(base.root)
         self.epoch = _ReadEpoch(base.root)
         self.records = _OverlayRecords(base.path(""), self.epoch)
-        self._folder = folder
+        self._folder = as_path(folder)
 
     def path(self, name: str) -> StoragePath:
         """Return the path at which a name is read."""
-        return self.target(name) if is_there(self.target(name)) else super().path(name)
+        return self.target(name) if self.target(name).is_there() else super().path(name)
 
     def target(self, name: str) -> StoragePath:
         """Return the path at which a name is written, in the directory of the overlay."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import ObjectPath, StoragePath, map_concurrent, put_first, refresh
+from daskfs.storage import StoragePath, map_concurrent
 from daskfs.store import layout
 from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.epoch import Epoch
@@ -228,7 +228,7 @@ class RecordFiles(Records):
         line = encode(record)
         path = self._path(stage, unit)
         with explain_write_errors(path):
-            if put_first(path, line):
+            if path.put_first(line):
                 self.note(stage, unit, line.strip())
 
     def note(self, stage: str, unit: int, line: bytes) -> None:
@@ -257,9 +257,9 @@ class RecordFiles(Records):
         """
         pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
         while (found := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
-            if isinstance(self._root, ObjectPath):  # a written object is visible to all at once
+            if self._root.is_remote:  # a written object is visible to all at once
                 return None
-            refresh(self.folder(stage))
+            self.folder(stage).refresh()
             time.sleep(pause)
             pause *= 2
         return found
@@ -286,7 +286,7 @@ class RecordFiles(Records):
         text = b"".join(line + b"\n" for line in lines.values())
         self._epoch.check()
         with explain_write_errors(folder):
-            file = next(file for file in self._next_files(stage) if put_first(folder / file, text))
+            file = next(file for file in self._next_files(stage) if (folder / file).put_first(text))
         for _ in map_concurrent(self._root, lambda line: (folder / line.file).unlink(missing_ok=True), own.values()):
             pass
         view.merge(file, lines)

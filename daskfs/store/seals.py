@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import StoragePath, put
+from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.epoch import Epoch
@@ -206,8 +206,8 @@ class Seals:
         assert self._root is not None
         table, index = self._root / _table(sealed), self._root / layout.SEALS.format(self._epoch.name)
         with explain_write_errors(table):
-            put(table, seal.to_bytes(), synced=False)
-            put(index, json.dumps(self._sealed).encode(), synced=False)
+            table.put(seal.to_bytes(), synced=False)
+            index.put(json.dumps(self._sealed).encode(), synced=False)
 
     def _rows(self, inputs: str | None = None) -> list[Sealed]:
         """Return the seals in order: all, or those before a unit of some inputs.

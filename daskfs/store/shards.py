@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskfs.errors import DamagedError
-from daskfs.storage import StoragePath, map_concurrent, open_ranges
+from daskfs.storage import StoragePath, map_concurrent
 from daskfs.store.arrays import MADE_AGAIN, checksum_of, count_bytes, counted_bytes, decode, encode, read_anew
 from daskfs.store.layout import SHARD, SHARD_INDEX
 from daskfs.store.store import Store
@@ -189,7 +189,7 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
 
 
 def _fill(path: StoragePath, start: int, held: np.ndarray) -> None:
-    with open_ranges(path) as fill:
+    with path.open_ranges() as fill:
         fill([(start, held.data)])
 
 

@@ -11,13 +11,12 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import StoragePath, map_concurrent, open_whole, put, put_blocks, remove
+from daskfs.storage import LocalPath, PathName, StoragePath, as_path, map_concurrent
 from daskfs.store.arrays import (
     CHECKSUM_BYTES,
     MADE_AGAIN,
@@ -63,11 +62,11 @@ class Store:
         Name of the epoch of the driver of a unit, see :class:`daskfs.store.epoch.Epoch`.
     """
 
-    def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
-        self.root = root
-        self.epoch = Epoch(root, epoch)
-        self.records = Records() if root is None else RecordFiles(root, self.epoch)
-        self.seals = Seals(root, self.epoch)
+    def __init__(self, root: PathName | None, epoch: str = "") -> None:
+        self.root = None if root is None else as_path(root)
+        self.epoch = Epoch(self.root, epoch)
+        self.records = Records() if self.root is None else RecordFiles(self.root, self.epoch)
+        self.seals = Seals(self.root, self.epoch)
         self.outputs = OutputLog()
         self.shards: dict[str, list[np.ndarray]] = {}
         """Pieces of each shard of a store in memory."""
@@ -129,8 +128,8 @@ class Store:
                     (array.shape[1:], array.dtype, array.chunks) == (shape[1:], np.dtype(dtype), chunks)
                     and array.shape[0] < shape[0]
                 ):
-                    remove(path)
-                put(path / METADATA, document, synced=False)
+                    path.remove()
+                (path / METADATA).put(document, synced=False)
             found = document
         self.outputs.add_object(f"{name}/{METADATA}", found)
 
@@ -143,7 +142,7 @@ class Store:
         except (FileNotFoundError, NotADirectoryError, StoreError):
             pass
         except IsADirectoryError:
-            remove(path / METADATA)
+            (path / METADATA).remove()
         return b"", None
 
     def open(self, name: str) -> Array:
@@ -206,7 +205,7 @@ class Store:
         self.epoch.check()
         path = self.target(name)
         with explain_write_errors(path):
-            put(path, data)
+            path.put(data)
         self.outputs.add_object(name, data)
 
     def write_blocks(self, name: str, blocks: Iterable[bytes]) -> None:
@@ -226,7 +225,7 @@ class Store:
         self.epoch.check()
         path = self.target(name)
         with explain_write_errors(path):
-            put_blocks(path, followed(), synced=False)
+            path.put_blocks(followed(), synced=False)
         self.outputs.add_chunks({name: (size + CHECKSUM_BYTES, checksum)})
 
     def read_bytes(self, name: str) -> bytes | None:
@@ -297,7 +296,7 @@ class Store:
         if self.root is None:
             raise self._damaged(name, "is missing.")
         try:
-            file = open_whole(self.path(name))
+            file = self.path(name).open_whole()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._damaged(name, "is missing.") from error
         except IsADirectoryError as error:
@@ -324,16 +323,16 @@ class Store:
             for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
                 del names[known]
         if self.root is not None:
-            remove(self.target(name))
+            self.target(name).remove()
 
     def remove_unfinished(self) -> None:
         """Delete temporary files and folders of killed processes. An object store has none: its writes are atomic."""
-        if not isinstance(self.root, Path):
+        if not isinstance(self.root, LocalPath):
             return
         for folder, folders, names in os.walk(self.root):
             for name in filter(UNFINISHED_WRITE.fullmatch, (*folders, *names)):
                 with suppress(OSError):  # a leftover only costs disk space
-                    remove(Path(folder, name))
+                    LocalPath(folder, name).remove()
 
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
         """Return whether an open object has the checksum that an earlier stage recorded, if one did."""

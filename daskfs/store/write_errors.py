@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from daskfs.errors import WriteError
-from daskfs.storage import StoragePath, remove
+from daskfs.storage import StoragePath
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 GiB = 2**30
@@ -58,4 +58,4 @@ def _remedy(path: StoragePath) -> str:
 def try_to_remove(path: StoragePath) -> None:
     """Delete a damaged path. If that fails, it stays, and readers find the damage again."""
     with suppress(OSError):
-        remove(path)
+        path.remove()

@@ -24,6 +24,7 @@ import daskfs
 from daskfs.errors import ClusterError, DaskfsError, InputError, RunStoppedError, StoreError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.execution.pool import lost_scheduler
+from daskfs.storage import as_path
 from daskfs.store.write_errors import no_room
 from tests.cases import case, each
 from tests.optional import anndata
@@ -113,7 +114,7 @@ def job_in(folder: Path) -> dict[str, Any]:
 
 ERRORS: dict[str, DaskfsError | None] = {
     "scheduler": ClusterError(lost_scheduler(OSError("no connection"))),
-    "disk": no_room(Path(__file__), OSError(errno.ENOSPC, "No space left on device")),
+    "disk": no_room(as_path(__file__), OSError(errno.ENOSPC, "No space left on device")),
     "signal": None,
 }
 

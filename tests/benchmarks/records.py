@@ -89,9 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--delay", type=float, default=0.05)
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        build(Path(folder), given.units)
+        build(as_path(folder), given.units)
         print(f"disk: {given.units} units")
-        measure(Path(folder), given.units)
+        measure(as_path(folder), given.units)
     with object_server() as server:
         os.environ.update(environment(server))
         clients._client.cache_clear()

@@ -18,9 +18,8 @@ import scipy.sparse as sp
 from daskfs import run_job
 from daskfs.errors import RunStoppedError
 from daskfs.job.job import load_job
-from daskfs.runs import manifest as rundir
 from daskfs.stages.stage import Stage
-from daskfs.storage import remove
+from daskfs.storage import LocalPath
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
@@ -272,7 +271,9 @@ def test_a_kill_while_a_directory_is_taken_over(
     assert daskfs("run", write_job(tmp_path, wrong), "-q").code == INPUT
     manifest = (tmp_path / "run/run.json").read_bytes()
 
-    def remove_some(path: Path) -> None:
+    remove = LocalPath.remove
+
+    def remove_some(path: LocalPath) -> None:
         if path.name == point:
             remove(path / "labels" if path.is_dir() else path)
             raise Killed
@@ -282,7 +283,7 @@ def test_a_kill_while_a_directory_is_taken_over(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(rundir, "remove", remove_some)
+        patched.setattr(LocalPath, "remove", remove_some)
         patched.setattr(Store, "write_json", write_none)
         with pytest.raises(Killed):
             daskfs("run", write_job(tmp_path, right), "-q")

@@ -15,7 +15,7 @@ import dask
 import pytest
 
 from daskfs.job.job import load_job, make_cluster
-from daskfs.storage import remove
+from daskfs.storage import as_path
 from daskfs.store.store import Store
 from daskfs.store.write_errors import no_room
 
@@ -171,7 +171,7 @@ class TestDisks:
         self, state: dict[str, int], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_frsize=4096, **state))
-        message = str(no_room(tmp_path / "not" / "there", OSError(errno.EDQUOT, "Disk quota exceeded")))
+        message = str(no_room(as_path(tmp_path / "not" / "there"), OSError(errno.EDQUOT, "Disk quota exceeded")))
         assert told in message
         assert "the same command goes on" in message
 
@@ -191,7 +191,7 @@ class TestDisks:
             unlink(path, *arguments, **options)
 
         monkeypatch.setattr(os, "unlink", unlink_as_nfs)
-        remove(tmp_path / "run" / "a")
+        as_path(tmp_path / "run" / "a").remove()
         left = [path.relative_to(tmp_path / "run") for path in (tmp_path / "run").rglob("*") if path.is_file()]
         assert [path.name for path in left] == [".nfs0001"]
         assert not (tmp_path / "run" / "a").exists()
@@ -210,7 +210,7 @@ class TestDisks:
 
         monkeypatch.setattr(os, "unlink", refuse)
         with pytest.raises(OSError, match="Input/output error") as raised:
-            remove(tmp_path / "a")
+            as_path(tmp_path / "a").remove()
         monkeypatch.undo()
         assert Path(raised.value.filename).is_relative_to(tmp_path)
         assert Path(raised.value.filename).parts[-2:] == ("b", "x")

@@ -16,7 +16,7 @@ import zarr
 
 import daskfs as package
 from daskfs.errors import StoreError
-from daskfs.storage import ASIDE
+from daskfs.storage.local import ASIDE
 from daskfs.store import layout
 from daskfs.store.records import decode, encode, lines_of
 from tests.cli.command import daskfs, refused

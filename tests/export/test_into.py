@@ -14,6 +14,7 @@ import zarr
 
 from daskfs.errors import InputError
 from daskfs.export import append_anndata as into_module
+from daskfs.storage import LocalPath
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of
 from tests.export.runs import METHODS, Ranked, finished
@@ -176,19 +177,19 @@ def test_a_file_that_changes_meanwhile_stays_as_it_is(
 def test_a_group_can_be_read_at_every_moment(dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "two.zarr", dense)
     assert call("export", dense.run, "--into", path).code == 0
-    before, move = opened(path), into_module._move
+    before, move = opened(path), LocalPath.put_tree
     for done in (1, 9):
         calls: list[Path] = []
 
-        def interrupted(new: Path, old: Path, done: int = done, calls: list[Path] = calls) -> None:
+        def interrupted(old: LocalPath, new: LocalPath, done: int = done, calls: list[Path] = calls) -> None:
             if len(calls) == done:
                 msg = "broken off"
                 raise InputError(msg)
             calls.append(old)
-            move(new, old)
+            move(old, new)
 
         with monkeypatch.context() as patched:
-            patched.setattr(into_module, "_move", interrupted)
+            patched.setattr(LocalPath, "put_tree", interrupted)
             refused(call("export", dense.run, "--into", path), 3, "broken off")
         assert list(opened(path).var) == ["mine"], done
         assert call("export", dense.run, "--into", path).code == 0

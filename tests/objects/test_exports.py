@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from daskfs.storage import as_path, zarr_store
+from daskfs.storage import as_path
 from daskfs.store.context import open_tiles
 from tests.cli.command import basic_job, refused, write_job
 from tests.cli.command import daskfs as call
@@ -43,23 +43,23 @@ def test_everything_goes_to_urls(run: str, bucket: str, tmp_path: Path) -> None:
         assert pq.read_table(file)["name"].to_pylist() == ["x0", "x1", "x2", "x3"]
     X = np.load(tmp_path / "X.npy")
     export(run, f"{bucket}/x.zarr", "--data", METHOD)
-    group: Any = zarr.open_group(zarr_store(as_path(f"{bucket}/x.zarr")), mode="r")
+    group: Any = zarr.open_group(as_path(f"{bucket}/x.zarr").zarr_store(), mode="r")
     columns = [int(str(name)[1:]) for name in group["name"][...]]
     np.testing.assert_array_equal(group["X"][...], X[:, columns])
     export(run, f"{bucket}/x.tiles", "--data", METHOD, "--to", "tiles")
     np.testing.assert_array_equal(open_tiles(f"{bucket}/x.tiles").read_rows(slice(0, 30)), X[:, columns])
     export(run, f"{bucket}/a.zarr", "--data", METHOD, "--to", "anndata")
-    group = zarr.open_group(zarr_store(as_path(f"{bucket}/a.zarr")), mode="r")
+    group = zarr.open_group(as_path(f"{bucket}/a.zarr").zarr_store(), mode="r")
     np.testing.assert_array_equal(anndata.io.read_elem(group["X"]), X[:, columns])
     refused(call("export", run, f"{bucket}/t.parquet"), 2, "t.parquet exists")
     export(run, f"{bucket}/x.zarr", "--overwrite")
-    assert "X" not in zarr.open_group(zarr_store(as_path(f"{bucket}/x.zarr")), mode="r")
+    assert "X" not in zarr.open_group(as_path(f"{bucket}/x.zarr").zarr_store(), mode="r")
 
 
 def test_rankings_come_into_a_group_in_a_bucket(run: str, bucket: str) -> None:
     export(run, f"{bucket}/a.zarr", "--to", "anndata")
     export(run, "--into", f"{bucket}/a.zarr")
-    group = zarr.open_group(zarr_store(as_path(f"{bucket}/a.zarr")), mode="r")
+    group = zarr.open_group(as_path(f"{bucket}/a.zarr").zarr_store(), mode="r")
     frame = anndata.io.read_elem(group["var"])
     assert frame.columns.tolist() == [f"{prefix}_{METHOD}" for prefix in ("rank", "score", "selected")]
     assert frame.index.tolist() == ["x0", "x1", "x2", "x3"]

@@ -11,7 +11,7 @@ import pytest
 
 from daskfs import storage
 from daskfs.errors import InputError
-from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, objects
+from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, object_names, objects
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
@@ -42,36 +42,36 @@ def test_order_and_relations() -> None:
     a, b = ObjectPath("s3://bucket", "a"), ObjectPath("s3://bucket", "a/b")
     assert sorted([b, a]) == [a, b]
     assert len({a, b, ObjectPath("s3://bucket", "a")}) == 2
-    assert b.is_relative_to(a)
-    assert not a.is_relative_to(b)
-    assert not ObjectPath("s3://bucket", "ab").is_relative_to(a)
-    assert str(b.relative_to(a)) == "b"
+    assert b.lies_in(a)
+    assert not a.lies_in(b)
+    assert not ObjectPath("s3://bucket", "ab").lies_in(a)
+    assert b.name_below(a) == "b"
     with pytest.raises(ValueError, match="does not lie in"):
-        a.relative_to(b)
-    assert storage.lies_in(b, a)
-    assert not storage.lies_in(Path("/a/b"), a)
-    assert storage.relative_name(b, ObjectPath("s3://bucket", "c/d")) == "../../a/b"
-    assert storage.relative_name(b, ObjectPath("s3://other", "c")) == str(b)
-    assert storage.relative_name(Path("/x/y"), Path("/x/z")) == "../y"
+        a.name_below(b)
+    assert not as_path("/a/b").lies_in(a)
+    assert not b.lies_in(as_path("/a"))
+    assert b.relative_name(ObjectPath("s3://bucket", "c/d")) == "../../a/b"
+    assert b.relative_name(ObjectPath("s3://other", "c")) == str(b)
+    assert as_path("/x/y").relative_name(as_path("/x/z")) == "../y"
 
 
 def test_what_is_written_is_there(folder: StoragePath) -> None:
-    assert not storage.is_there(folder)
-    storage.put(folder / "b" / "c.txt", b"one\ntwo\n")
-    storage.put(folder / "d.bin", bytes(range(256)))
+    assert not folder.is_there()
+    (folder / "b" / "c.txt").put(b"one\ntwo\n")
+    (folder / "d.bin").put(bytes(range(256)))
     assert (folder.is_dir(), (folder / "b").is_dir(), (folder / "d.bin").is_dir()) == (True, True, False)
     assert ((folder / "b" / "c.txt").is_file(), (folder / "b").is_file()) == (True, False)
     assert sorted(path.name for path in folder.iterdir()) == ["b", "d.bin"]
     assert [path.name for path in folder.glob("*.bin")] == ["d.bin"]
-    assert {storage.name_below(path, folder) for path in storage.files_below(folder)} == {"d.bin", "b/c.txt"}
+    assert {path.name_below(folder) for path in folder.files_below()} == {"d.bin", "b/c.txt"}
     assert (folder / "d.bin").stat().st_size == 256
-    assert bytes(storage.read_buffer(folder / "d.bin")) == bytes(range(256))
-    assert storage.open_whole(folder / "d.bin").read() == bytes(range(256))
+    assert bytes((folder / "d.bin").read_buffer()) == bytes(range(256))
+    assert (folder / "d.bin").open_whole().read() == bytes(range(256))
     with (folder / "b" / "c.txt").open() as file:
         assert file.readlines() == ["one\n", "two\n"]
-    with storage.blocks_of(folder / "d.bin", 100) as (size, blocks):
+    with (folder / "d.bin").stream(100) as (size, blocks):
         assert (size, b"".join(map(bytes, blocks))) == (256, bytes(range(256)))
-    storage.put(folder / "d.bin", b"new")
+    (folder / "d.bin").put(b"new")
     assert (folder / "d.bin").read_bytes() == b"new"
 
 
@@ -80,35 +80,35 @@ def test_what_is_not_there(folder: StoragePath) -> None:
     calls: list[Callable[[], object]] = [
         missing.read_bytes,
         missing.stat,
-        lambda: storage.read_buffer(missing),
-        lambda: storage.open_whole(missing),
+        lambda: missing.read_buffer(),
+        lambda: missing.open_whole(),
         lambda: list(missing.iterdir()),
-        lambda: storage.blocks_of(missing, 1).__enter__(),
+        lambda: missing.stream(1).__enter__(),
     ]
     for call in calls:
         with pytest.raises(FileNotFoundError) as caught:
             call()
         assert str(caught.value.filename) == str(missing)
     assert list(missing.glob("*")) == []
-    assert list(storage.files_below(missing)) == []
-    storage.remove(missing)
+    assert list(missing.files_below()) == []
+    missing.remove()
     missing.unlink(missing_ok=True)
 
 
 def test_remove_takes_an_object_and_all_below_it_and_no_neighbor(folder: StoragePath) -> None:
     for name in ("a/1", "a/b/2", "ab", "c"):
-        storage.put(folder / name, b"x")
-    storage.remove(folder / "a")
-    assert {storage.name_below(path, folder) for path in storage.files_below(folder)} == {"ab", "c"}
-    storage.remove(folder / "c")
-    assert {storage.name_below(path, folder) for path in storage.files_below(folder)} == {"ab"}
+        (folder / name).put(b"x")
+    (folder / "a").remove()
+    assert {path.name_below(folder) for path in folder.files_below()} == {"ab", "c"}
+    (folder / "c").remove()
+    assert {path.name_below(folder) for path in folder.files_below()} == {"ab"}
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_sizes(folder: StoragePath, whole: bool) -> None:
     names = [f"X/c/{i}/{j}" for i in range(3) for j in range(4)] + ["plan.json", "records/s/1.json"]
     for number, name in enumerate(names):
-        storage.put(folder / name, b"x" * number)
+        (folder / name).put(b"x" * number)
     asked = [*names, "X/c/9/9", "gone", "records"]
     assert storage.sizes(folder, asked, whole=whole) == {name: number for number, name in enumerate(names)}
 
@@ -149,7 +149,7 @@ def test_requests_that_are_cut_off_are_made_again(server: str, bucket: str, monk
             assert len((folder / f"{number}").read_buffer()) == 1000
             assert not (folder / "no").is_file()
             assert len(list(folder.objects())) == number + 1
-        storage.remove(folder)
+        folder.remove()
         assert list(folder.objects()) == []
     assert len(unreliable.faults) == 3
 
@@ -179,6 +179,6 @@ def test_a_bucket_that_is_not_there(bucket: str) -> None:
 
 
 def test_without_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "find_spec", {}.get)
+    monkeypatch.setattr(object_names, "find_spec", {}.get)
     with pytest.raises(InputError, match=r"s3://bucket/x is .* pip install 'daskfs\[object\]'\."):
         as_path("s3://bucket/x")

@@ -22,7 +22,7 @@ import zarr
 from daskfs import load_job, run_job, storage
 from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
-from daskfs.storage import ObjectPath, clients
+from daskfs.storage import ObjectPath, as_path, clients
 from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused
@@ -108,7 +108,7 @@ def small_job(folder: Path, url: str, **blocks: Any) -> Path:
 def everything(url: str) -> dict[str, bytes]:
     """Return all objects below a URL."""
     root = ObjectPath.of(url)
-    return {storage.name_below(path, root): path.read_bytes() for path, _ in root.objects()}
+    return {path.name_below(root): path.read_bytes() for path, _ in root.objects()}
 
 
 # ---------------------------------------------------------------------------------------------------------- whole runs
@@ -166,8 +166,8 @@ def test_a_zarr_array_in_the_store_is_used_where_it_lies(tmp_path: Path, bucket:
     y = np.arange(4096) % 3
     X[:, 5] += y
     np.save(tmp_path / "y.npy", y)
-    for where in (ObjectPath.of(f"{bucket}/X.zarr"), tmp_path / "X.zarr"):
-        array = zarr.create_array(store=storage.zarr_store(where), shape=X.shape, chunks=(1024, 16), dtype="f4")
+    for where in (ObjectPath.of(f"{bucket}/X.zarr"), as_path(tmp_path / "X.zarr")):
+        array = zarr.create_array(store=where.zarr_store(), shape=X.shape, chunks=(1024, 16), dtype="f4")
         array[...] = X
     outputs = []
     for source, output in ((f"{bucket}/X.zarr", f"{bucket}/run"), (tmp_path / "X.zarr", tmp_path / "run")):

@@ -72,11 +72,11 @@ def test_what_is_done(store: Store) -> None:
     assert lost_outputs(store, "s", range(4), "f") == []
     assert (store.records.n_units("s"), store.records.n_units("t")) == (3, 0)
     for name, data in (("X/c/1/0", None), ("X/c/2/1", b"short"), ("a.json", b'{\n "b": 2\n}')):
-        store.path(name).unlink() if data is None else storage.put(store.path(name), data)
+        store.path(name).unlink() if data is None else store.path(name).put(data)
     assert units_not_done(store, "s", range(4), "f") == [0, 1, 2, 3]
     assert sorted(lost_outputs(store, "s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
     store.delete("X")
-    assert not list(storage.files_below(store.path("X")))
+    assert not list(store.path("X").files_below())
 
 
 class TestReadsOverlap:
@@ -255,8 +255,8 @@ def test_a_store_that_nobody_may_write_to(bucket: str, server: str, monkeypatch:
 def test_a_log(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = ObjectPath.of(f"{bucket}/events.jsonl")
     path.write_bytes(b"before\n")
-    put = mock.Mock(wraps=storage.put)
-    monkeypatch.setattr(log, "put", put)
+    put = mock.Mock(side_effect=ObjectPath.put)
+    monkeypatch.setattr(ObjectPath, "put", lambda self, data: put(self, data))
     monkeypatch.setattr(log, "SHARE", 0)
     monkeypatch.setattr(log, "PUT_SECONDS", 3600.0)
     written = Log(path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from daskfs.storage import as_path
 from tests.cli.command import daskfs, rows_of
 
 from .writers import KINDS
@@ -41,7 +42,7 @@ def ranking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ranking
     @cache
     def ranked(name: str) -> Ranking:
         kind, root = KINDS[name], tmp_path_factory.mktemp("kind")
-        data = {"source": str(root / kind.write(root, *values())), **kind.fields(root)}
+        data = {"source": str(root / kind.write(root, *values())), **kind.fields(as_path(root))}
         job = {
             "data": {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()},
             "methods": METHODS,

@@ -27,7 +27,7 @@ from daskfs.sources import (
 )
 from daskfs.sources.labels import LabelEncoding
 from daskfs.sources.some_rows import STRETCHES, SomeRows
-from daskfs.storage import StoragePath, objects
+from daskfs.storage import StoragePath, as_path, objects
 from tests.sources.array_source import ArraySource
 
 from .objects import folder_as_bucket
@@ -70,7 +70,7 @@ def written(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 @pytest.fixture
 def roots(written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> list[StoragePath]:
     """Where it is opened: as files and as objects."""
-    return [written[0], folder_as_bucket(written[0], monkeypatch)]
+    return [as_path(written[0]), folder_as_bucket(written[0], monkeypatch)]
 
 
 def test_every_reader_is_here(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_feature_names_from_a_file(kind: Kind, written: tuple[Path, str], roots:
 
 def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = kind.write(tmp_path, matrix(), labels())
-    roots: list[StoragePath] = [tmp_path, folder_as_bucket(tmp_path, monkeypatch)]
+    roots: list[StoragePath] = [as_path(tmp_path), folder_as_bucket(tmp_path, monkeypatch)]
     identities = [kind.open(root, name).info.identity for root in roots]
     assert [kind.open(root, name).info.identity for root in roots] == identities
     path = (tmp_path / name).parent if "*" in name else tmp_path / name

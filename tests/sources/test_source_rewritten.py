@@ -29,7 +29,7 @@ from daskfs.sources import Source, SourceSpec, csv_table, mtx, open_source, parq
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.state import source_state
 from daskfs.stages.stage import digest
-from daskfs.storage import file_cache
+from daskfs.storage import as_path, file_cache
 from daskfs.storage.file_cache import RACY_NS, cached_by_file
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -213,7 +213,7 @@ def test_only_an_old_file_is_read_once(
     changed = path.stat().st_ctime_ns
     monkeypatch.setattr(file_cache, "time_ns", lambda: changed + RACY_NS + is_old)
     monkeypatch.setattr(file_cache, "monotonic_ns", lambda: 0)
-    spec, counts = SourceSpec(str(path), **kind.fields(tmp_path)), []
+    spec, counts = SourceSpec(str(path), **kind.fields(as_path(tmp_path))), []
     for _ in range(3):
         with mock.patch.object(module, function, side_effect=getattr(module, function)) as reads:
             np.testing.assert_array_equal(rows_of(open_source(spec)), matrix())

@@ -15,6 +15,7 @@ import zarr
 
 from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, csv_table, open_source, row_names
+from daskfs.storage import as_path
 from tests.optional import h5py
 from tests.optional import pandas as pd
 from tests.sources.array_source import ArraySource
@@ -58,10 +59,10 @@ def test_of_the_source_itself_and_of_a_file_beside_it(
     kind = KINDS[name]
     written = kind.write(tmp_path, matrix(), labels())
     own = [OWN[name].format(row) for row in range(N_SAMPLES)] if name in OWN else None
-    for root in (tmp_path, folder_as_bucket(tmp_path, monkeypatch)):
+    for root in (as_path(tmp_path), folder_as_bucket(tmp_path, monkeypatch)):
         assert names_of(kind.open(root, written)) == own, root
     (tmp_path / "rows.txt").write_text("\n".join(NAMES) + "\n\n")
-    source = dataclasses.replace(kind, spec={**kind.spec, "row_names": "@/rows.txt"}).open(tmp_path, written)
+    source = dataclasses.replace(kind, spec={**kind.spec, "row_names": "@/rows.txt"}).open(as_path(tmp_path), written)
     assert names_of(source) == names_of(source) == NAMES
     assert source.info.feature_names == kind.names
     assert source.info.n_features == matrix().shape[1]

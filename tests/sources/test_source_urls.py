@@ -86,7 +86,7 @@ def test_rankings_are_those_of_files(name: str, bucket: ObjectPath, tmp_path: Pa
     file = kind.write(folder, np.column_stack([X, X[:, 0] ** 2]), y)
     upload(folder, bucket)
     found = list[Any]()
-    for root in (folder, bucket):
+    for root in (as_path(folder), bucket):
         spec = kind.fields(root)
         spec["exclude"] = list(spec.get("exclude", ()))
         data = {"source": str(root / file), **spec}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from daskfs.errors import WriteError
+from daskfs.storage import as_path
 from daskfs.store.log import Log
 
 
@@ -14,11 +15,11 @@ def test_lines_are_there_at_once(tmp_path: Path) -> None:
     """Also behind a line that a killed writer has cut, of several writers, and after the file was deleted."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"whole\ncut")
-    log = Log(path)
+    log = Log(as_path(path))
     for number in range(3):
         log.add(f"{number}")
         assert path.read_text().splitlines() == ["whole", "cut", *map(str, range(number + 1))]
-    other = Log(path)
+    other = Log(as_path(path))
     other.add("other")
     log.add("3")
     assert path.read_text().splitlines()[-2:] == ["other", "3"]
@@ -36,7 +37,7 @@ def test_a_disk_that_is_full_is_told() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no full device")
-    log = Log(full)
+    log = Log(as_path(full))
     with pytest.raises(WriteError):
         log.add("x")
     log.flush()

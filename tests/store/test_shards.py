@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskfs.errors import DamagedError, StoreError
+from daskfs.storage import StoragePath
 from daskfs.store import layout, shards
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.completeness import units_not_done
@@ -105,7 +106,7 @@ def test_pieces_that_follow_each_other_are_read_at_once(tmp_path: Path, monkeypa
     write(store, pieces_of(0, SIZES))
     fill = shards._fill
 
-    def noting(path: Path, start: int, held: np.ndarray) -> None:
+    def noting(path: StoragePath, start: int, held: np.ndarray) -> None:
         asked.append(held.size)
         fill(path, start, held)
 

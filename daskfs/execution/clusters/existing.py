@@ -23,7 +23,7 @@ from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.certificates import configured_certificates
 from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
-from daskfs.storage import regular
+from daskfs.storage import LocalPath
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     if settings.scheduler_file and not Path(settings.scheduler_file).exists():
         msg = f"cluster.scheduler_file {settings.scheduler_file} does not exist: is the scheduler running?"
         raise ClusterError(msg)
-    where = settings.address or _written_address(Path(str(settings.scheduler_file)))
+    where = settings.address or _written_address(LocalPath(str(settings.scheduler_file)))
     if settings.tls and not where.startswith("tls://"):
         msg = f"cluster.tls is on, and the scheduler at {where} has no TLS: start it with --protocol tls."
         raise ClusterError(msg)
@@ -108,9 +108,9 @@ def _greet(address: str, security: Security | None, patience: float) -> None:
     outcome.result(timeout=patience + LOOK_SECONDS)
 
 
-def _written_address(path: Path) -> str:
+def _written_address(path: LocalPath) -> str:
     try:
-        content = json.loads(regular(path).read_text())
+        content = json.loads(path.regular().read_text())
     except (OSError, ValueError) as error:
         msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: {error}"
         raise ClusterError(msg) from error
