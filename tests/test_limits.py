@@ -84,7 +84,7 @@ def test_every_array_of_a_plan_holds_its_numbers_and_fits_its_codec(n: int, m: i
         )
         filled = plan_ingest(tile_parameters(shape), 1)
         stages = (*filled, *plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit)).stages)
-        again = Plan.from_json(json.loads(json.dumps(Plan("", stages).to_json())), "")
+        again = Plan.from_json(json.loads(json.dumps(Plan("/x/tiles", stages).to_json("/x"))), "/x")
         assert again.stages == stages
         assert min(min(s.n_units, s.peak_bytes, s.bytes_read + 1, s.bytes_written + 1) for s in stages) > 0
         assert shape.tile_rows < END, "rows within a band are int32"

@@ -33,7 +33,7 @@ from daskfs.report.summary import report_summary
 from daskfs.report.terminal import best_lines, significance_sentence, verdict_html, verdict_lines
 from daskfs.report.values import plain
 from daskfs.report.view import agreement_plot, along_plot, first_plot, image_plot, scores_plot
-from daskfs.runs.manifest import open_finished, read_manifest
+from daskfs.runs.manifest import open_finished, read_manifest, with_paths
 from daskfs.runs.pipeline import run_job
 from daskfs.sources.values import is_of
 from daskfs.storage import as_path
@@ -189,7 +189,7 @@ class RunResult(Mapping[str, Any]):
             msg = "the run lies in a temporary directory, which is deleted with this result: pass output=."
             raise InputError(msg)
         columns = np.array(self._chosen(method, n))
-        return lazy_columns(self._contents.tiles_url, columns), self.selected(method, n)
+        return lazy_columns(self._contents.tiles.store.url, columns), self.selected(method, n)
 
     def _chosen(self, method: str | None, n: int | None) -> list[int]:
         label = self.best if method is None else method
@@ -428,7 +428,8 @@ def run(
     with nullcontext() if folder is None else not_resumed(ANOTHER_OUTPUT):
         facts = run_job(made, shown, **options)
     store = Store(as_path(made.output.path))
-    return RunResult({**read_manifest(store), "recomputed": facts["recomputed"]}, store.url, folder)
+    manifest = with_paths(store, read_manifest(store))
+    return RunResult({**manifest, "recomputed": facts["recomputed"]}, store.url, folder)
 
 
 def open_run(path: str | Path) -> RunResult:
@@ -455,7 +456,7 @@ def open_run(path: str | Path) -> RunResult:
     'VarianceScore'
     """
     store, manifest = open_finished(path)
-    return RunResult(manifest, store.url)
+    return RunResult(with_paths(store, manifest), store.url)
 
 
 def _progress(wanted: Any) -> Any:

@@ -119,7 +119,7 @@ def export_run(
         need_anndata()
     with closing(progress), stoppable():
         contents = read_run(str(run))
-        held = (contents.store.path(""), as_path(contents.tiles_url))
+        held = (contents.store.path(""), contents.tiles.store.path(""))
         features = None if data is None else chosen_columns(contents, data, n_features)
         if features is not None and not features.size:
             msg = f"method {data} of {contents.store.url} selects no feature: say how many of its best are exported."

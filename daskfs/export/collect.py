@@ -18,7 +18,7 @@ from daskfs.ranking.tables import method_scores
 from daskfs.runs.manifest import open_finished
 from daskfs.stages.stage import Plan
 from daskfs.store import layout
-from daskfs.store.context import open_tiles
+from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 
@@ -33,7 +33,7 @@ class Contents:
 
     Parameters
     ----------
-    store, tiles, tiles_url
+    store, tiles
         The run, and the data that it ranked.
     names
         Names of the features.
@@ -51,7 +51,6 @@ class Contents:
 
     store: Store
     tiles: Tiles
-    tiles_url: str
     names: list[str]
     columns: dict[str, np.ndarray]
     selectable: dict[str, np.ndarray]
@@ -67,7 +66,7 @@ def read_run(url: str) -> Contents:
     """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
     store, manifest = open_finished(url)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
-    tiles = open_tiles(plan.tiles_url)
+    tiles = Context(store).tiles
     settings = settings_of(plan)
     columns, may, selected = dict[str, np.ndarray](), dict[str, np.ndarray](), dict[str, np.ndarray]()
     for method in settings.methods:
@@ -76,7 +75,7 @@ def read_run(url: str) -> Contents:
         selected[method.label] = selected_features(store, method, table, settings)
         columns |= _columns(method, table, selected[method.label])
     facts = _facts(manifest, settings.methods)
-    return Contents(store, tiles, plan.tiles_url, tiles.feature_names(), columns, may, selected, facts)
+    return Contents(store, tiles, tiles.feature_names(), columns, may, selected, facts)
 
 
 def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[str, np.ndarray]:

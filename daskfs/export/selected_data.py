@@ -41,8 +41,8 @@ class Reduced:
     @property
     def spec(self) -> SourceSpec:
         """Specification of the reduced data as a source."""
-        tiles, url = self.contents.tiles, self.contents.tiles_url
-        return part_spec(tiles, url, columns=columns_to_text(self.features, tiles.shape.n_features))
+        tiles = self.contents.tiles
+        return part_spec(tiles, tiles.store.url, columns=columns_to_text(self.features, tiles.shape.n_features))
 
     @property
     def info(self) -> SourceInfo:
@@ -51,7 +51,7 @@ class Reduced:
 
     @cached_property
     def _part(self) -> TilePart:
-        return TilePart(self.spec)
+        return TilePart(self.spec, self.contents.tiles.store.url)
 
     @property
     def block_rows(self) -> int:
@@ -106,7 +106,8 @@ class Reduced:
                 found["labels"] = np.array([*labels.classes, ""])[labels.values]
         for name in SAMPLE_COLUMNS:
             if (values := self._part.read_sample_column(name)) is not None:
-                found[name] = np.datetime_as_string(values) if values.dtype.kind == "M" else values
+                is_text = values.dtype.kind in "MO"
+                found[name] = values.astype(str) if is_text else values
         return found
 
 

@@ -31,6 +31,7 @@ from daskfs.job.keys import read_keys
 from daskfs.job.methods import EVERY, MethodBlock, check_names, with_every, with_parameters
 from daskfs.job.storage import DESCRIPTION, StorageKeys
 from daskfs.kernels.labels import Task
+from daskfs.store.addresses import address_of
 
 LABEL_BYTES = 200
 
@@ -178,6 +179,8 @@ class Job(_Data):
         found = self.model_dump(
             mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True, **shown}
         )
+        if self.data.only_batch is not None:  # the run of a batch can be moved, with the one that it belongs to
+            found["data"]["source"] = address_of(self.data.source, self.output.path)
         if self.select.redundancy is not None:  # the content of a groups file counts, not its path
             found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
         if isinstance(self.significance, SignificanceBlock):

@@ -267,7 +267,7 @@ def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, qui
     if context.store.root is not None:
         context.store.begin_epoch()
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
-        context.store.write_json(layout.PLAN_JSON, plan.to_json())
+        context.store.write_json(layout.PLAN_JSON, plan.to_json(context.store.url))
     # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
     progress = Silent() if quiet else progress_of_call()

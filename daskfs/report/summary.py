@@ -49,7 +49,7 @@ from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, label_counts_of, open_tiles
+from daskfs.store.context import Context, label_counts_of
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 from daskfs.tiles.plan import TilePlan
@@ -116,7 +116,8 @@ def run_facts(
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs, settings = _graphs(store, plan), settings_of(plan)
-    names, best = open_tiles(tiles.url).feature_names(), best_features(store, plan)
+    read = Context(store).tiles
+    names, best = read.feature_names(), best_features(store, plan)
     verdict, repeated = None, list[str]()
     if (evaluated := plan.parameters_of(EVALUATE_STAGE)) is not None:
         verdict = evaluation_verdict(store, evaluated, read_table(store, "stability"), len(names))
@@ -126,7 +127,7 @@ def run_facts(
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "data": _data(open_tiles(tiles.url)),
+        "data": _data(read),
         "methods": [method.to_json() for method in settings.methods],
         "stages": stages,
         "graphs": graphs,
@@ -138,9 +139,9 @@ def run_facts(
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
-        + _source_warnings(plan)
+        + _source_warnings(read)
         + graph_warnings([Graph.model_validate(graph) for graph in graphs])
-        + _dominance_warnings(plan)
+        + _dominance_warnings(read, plan)
         + _method_warnings(store, plan)
         + batch_warnings([BatchRun.model_validate(batch) for batch in batches])
         + evaluation_warnings(store, plan)
@@ -150,8 +151,8 @@ def run_facts(
         "significance": significance_facts(store, plan),
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
         "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
-        "ranking": str(store.path(layout.RANKING_CSV)),
-        "report": str(store.path(layout.REPORT_HTML)),
+        "ranking": layout.RANKING_CSV,
+        "report": layout.REPORT_HTML,
     }
 
 
@@ -394,14 +395,14 @@ def graph_warnings(graphs: Iterable[Graph]) -> list[str]:
     return found
 
 
-def _source_warnings(plan: Plan) -> list[str]:
-    return open_tiles(plan.tiles_url).store.read_json(layout.SOURCE_WARNINGS, list) or []
+def _source_warnings(tiles: Tiles) -> list[str]:
+    return tiles.store.read_json(layout.SOURCE_WARNINGS, list) or []
 
 
-def _dominance_warnings(plan: Plan) -> list[str]:
+def _dominance_warnings(tiles: Tiles, plan: Plan) -> list[str]:
     found = [stage.parameters_of(NEIGHBORS_STAGE) or stage.parameters_of(BUILD_STAGE) for stage in plan.stages]
     searched = [one.graph for one in found if one is not None]
-    return dominance_warnings(open_tiles(plan.tiles_url), searched, "transform: {graph: zscore}")
+    return dominance_warnings(tiles, searched, "transform: {graph: zscore}")
 
 
 def _method_warnings(store: Store, plan: Plan) -> list[str]:
@@ -471,7 +472,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """
     facts = Manifest.read(manifest, f"{store.url}/{layout.RUN_JSON}")
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
-    tiles = open_tiles(plan.tiles_url)
+    tiles = Context(store).tiles
     names = tiles.feature_names()
     methods = sorted(settings_of(plan).methods, key=_is_no_consensus)
     tables = {method.label: method_scores(store, method) for method in methods}
@@ -510,8 +511,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
             *evaluation.warnings,
-            *_source_warnings(plan),
-            *_dominance_warnings(plan),
+            *_source_warnings(tiles),
+            *_dominance_warnings(tiles, plan),
             *_method_warnings(store, plan),
             *batch_warnings(facts.batches),
             *(f"{text}." for text in facts.trust),

@@ -16,7 +16,8 @@ from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import label_counts_of, open_tiles
+from daskfs.store.context import label_counts_of
+from daskfs.store.tiles import Tiles
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def check_batches(job: Job) -> None:
         raise JobError(msg)
 
 
-def find_batches(job: Job, tiles_url: str) -> list[Batch]:
+def find_batches(job: Job, tiles: Tiles) -> list[Batch]:
     """Return the batches of finished tiles.
 
     A method leaves out a batch with too few rows for its n_neighbors, or with labels that it cannot use (missing, or of
@@ -70,7 +71,6 @@ def find_batches(job: Job, tiles_url: str) -> list[Batch]:
     InputError
         If a method leaves out all batches; the message says why the first one.
     """
-    tiles = open_tiles(tiles_url)
     described, labels = tiles.info.facts["batch"], label_counts_of(tiles)[1:]
     methods = _ranking_batches(job, tiles.info.task)
     found = []
@@ -117,9 +117,9 @@ def batch_url(run_url: str, number: int) -> str:
     return str(as_path(run_url) / layout.BATCH_RUN.format(number))
 
 
-def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch]) -> dict[str, Job]:
+def batch_jobs(job: Job, run_url: str, tiles: Tiles, batches: Sequence[Batch]) -> dict[str, Job]:
     """Return the jobs of the batches that any method ranks, by batch name."""
-    task = open_tiles(tiles_url).info.task
+    task = tiles.info.task
     members = job.members(task)
     labels = [method.label for method in _ranking_batches(job, task)]
     jobs = {}
@@ -134,7 +134,7 @@ def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch])
         title = f"{job.output.title}: batch {batch.name}" if job.output.title else None
         jobs[batch.name] = job.model_copy(
             update={
-                "data": DataBlock(source=tiles_url, only_batch=batch.name),
+                "data": DataBlock(source=tiles.store.url, only_batch=batch.name),
                 "methods": chosen,
                 "consensus": False,
                 "select": SelectBlock(n_features=job.select.n_features),

@@ -8,13 +8,13 @@ from typing import Any
 
 from daskfs.runs.active_run import ActiveRun
 from daskfs.runs.batches import batch_url
-from daskfs.runs.manifest import file_checksum, matches_manifest
+from daskfs.runs.manifest import file_checksum, matches_manifest, with_paths
 from daskfs.runs.repair import damage_warning, has_pending, restore_metadata
 from daskfs.runs.status import stored_stages
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, planned_tiles
+from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan
@@ -36,14 +36,14 @@ def finish_run(
     for name in layout.RESULTS:
         run.store.read_bytes(name)  # raises if a late writer has replaced the table
     facts = run_facts(run.store, plan, tiles, times, batches)
-    planned_tiles(plan.to_json(), run.store.url)  # raises if the tiles have changed: the report is made from them
+    _ = Context(run.store).tiles  # raises if the tiles have changed: the report is made from them
     seconds = round(float(run.manifest.get("seconds", 0.0)) + time.time() - run.started, 3)
     facts["warnings"] += run.manifest.get("damages", ())
     run.manifest.update(facts, status="done", seconds=seconds, command=command)
     _write_report(run)
     run.journal.message("", "done", seconds=seconds)
     run.save()
-    return {**run.manifest, "recomputed": run.recomputed}
+    return with_paths(run.store, {**run.manifest, "recomputed": run.recomputed})
 
 
 def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         _write_report(run)
         store.write_json(layout.RUN_JSON, manifest)
     run.journal.message("nothing to do: every unit is recorded and its outputs are there")
-    return {**manifest, "recomputed": {}}
+    return with_paths(store, {**manifest, "recomputed": {}})
 
 
 def _write_report(run: ActiveRun) -> None:

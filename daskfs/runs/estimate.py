@@ -193,7 +193,7 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         )
         with error_context("rows of the sample:", f"{n_rows:,}"):
             done = run_job(part, tell, connect=lambda _: nullcontext(client), adapt=adapt)
-    stages = (*TilePlan.from_json(done["tiles"]).stages, *kept[0].stages)
+    stages = (*TilePlan.from_json(done["tiles"], folder).stages, *kept[0].stages)
     facts = {stage["name"]: stage for stage in done["stages"]}
     return {
         stage.name: Measured(

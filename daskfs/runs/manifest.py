@@ -248,6 +248,11 @@ def open_finished(path: PathName) -> tuple[Store, dict[str, Any]]:
     return store, manifest
 
 
+def with_paths(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a finished run with the paths or URLs of its ranking and report, where it lies now."""
+    return {**manifest, **{key: str(store.path(manifest[key])) for key in ("ranking", "report")}}
+
+
 @dataclass(frozen=True)
 class RunState:
     """Status of a run or tile store, and of its lock."""

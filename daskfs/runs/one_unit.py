@@ -15,6 +15,7 @@ from daskfs.stages import units
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_path
+from daskfs.store.addresses import url_of
 from daskfs.store.completeness import units_not_done
 from daskfs.store.context import Context, planned_tiles
 from daskfs.store.layout import PLAN_JSON
@@ -89,9 +90,10 @@ def _context(base: Store, folder: Path) -> Context:
     for path in own:
         path.mkdir()
     store = Overlay(base, own[0])
-    if plan["tiles_url"] == base.url:  # its units write the tiles
+    url = url_of(plan["tiles_url"], base.url)
+    if url == base.url:  # its units write the tiles
         return Context(store)
-    tiles = planned_tiles(plan, base.url)
+    tiles = planned_tiles(url, plan["tiles_fingerprint"], base.url)
     return Context(store, Tiles(Overlay(tiles.store, own[1]), tiles.info))
 
 

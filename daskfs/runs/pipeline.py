@@ -46,7 +46,7 @@ from daskfs.stages.stage import Plan
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, open_tiles
+from daskfs.store.context import Context, planned_tiles
 from daskfs.store.lease import Owner
 from daskfs.store.store import Store
 from daskfs.tiles.plan import TilePlan
@@ -189,8 +189,9 @@ class _Execution:
 
     def _run_batches(self, tiles: TilePlan, client: Client | None, workers: Workers) -> list[dict[str, Any]]:
         """Run the job over each batch, after planning all, and return facts for the manifest."""
-        batches = find_batches(self.job, tiles.url)
-        jobs = batch_jobs(self.job, self.store.url, tiles.url, batches)
+        finished = planned_tiles(tiles.url, tiles.fingerprint, self.store.url)
+        batches = find_batches(self.job, finished)
+        jobs = batch_jobs(self.job, self.store.url, finished, batches)
         for name, job in jobs.items():
             with error_context("batch", name):
                 check_planned(job, workers)
@@ -207,6 +208,8 @@ class _Execution:
         for name, manifest in done.items():
             for stage, count in manifest.pop("recomputed").items():
                 self.run.recomputed[f"batch {name}, {stage}"] = count
+        for manifest in done.values():
+            manifest["report"] = as_path(manifest["report"]).name_below(self.store.path(""))
         keys = ("seconds", "peak_bytes", "planned_peak_bytes", "warnings", "report")
         return [
             {**batch.to_json(), **{key: done[batch.name][key] for key in keys if batch.name in done}}
@@ -214,7 +217,8 @@ class _Execution:
         ]
 
     def _plan(self, tiles: TilePlan, workers: Workers, batches: Sequence[Mapping[str, Any]]) -> Plan:
-        info = open_tiles(tiles.url).info
+        finished = planned_tiles(tiles.url, tiles.fingerprint, self.store.url)
+        info, names = finished.info, finished.feature_names()
         tiles = dataclasses.replace(
             tiles,
             has_labels=info.task is not None,
@@ -222,13 +226,12 @@ class _Execution:
             n_classes=len(info.classes) or None,
             n_labeled=n_labeled(tiles.url),
         )
-        names = open_tiles(tiles.url).feature_names()
         known = [RankedBatch(batch["number"], batch["name"], tuple(batch["methods"])) for batch in batches]
         planned = plan_run(self.job, tiles, info.task, workers, names, known)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is None:
             planned = self.adapt(planned)
-            self.store.write_json(layout.PLAN_JSON, planned.to_json())
+            self.store.write_json(layout.PLAN_JSON, planned.to_json(self.store.url))
             return planned
         stored = Plan.from_json(raw, self.store.url)  # keep the slabs, whatever the memory limit is now
         if stored.facts.get("job") != planned.facts["job"]:

@@ -44,16 +44,14 @@ class Preparation:
     def _tile_plan(self, workers: Workers) -> tuple[TilePlan, bool]:
         """Return the plan of the tiles, and whether it is that of tiles already begun, which keep their shape."""
         data, stored, url = self._job.data, self._run.manifest.get("tiles"), f"{self._store.url}/{layout.TILES_DIR}"
-        begun = None if stored is None else TilePlan.from_json(stored)
+        begun = None if stored is None else TilePlan.from_json(stored, self._store.url)
         if begun is not None and is_gone(data.source) and self._is_filled(begun):
             return begun, True
         current = plan_tiles(data, url, workers, self._base_of(begun))
         if begun is None:
             return current, False
-        # the tiles of another job may have another URL: the run directory may be a copy
-        is_same = begun.fingerprint == current.fingerprint and is_of_same_data(begun.stages, current.stages)
-        if is_same and (not self._superseded or begun.url == current.url):
-            return begun, True
+        if begun.fingerprint == current.fingerprint and is_of_same_data(begun.stages, current.stages):
+            return (begun if begun.stages else current), True
         if current.base is not None:
             n_rows = current.shape.n_samples - current.base.parameters.shape.n_samples
             self._appended = (

@@ -66,7 +66,7 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     if info is not None and info.fingerprint != tiles.fingerprint:  # bands are kept, but these tiles are not finished
         context.store.delete(layout.TILES_JSON)
     plan = Plan(tiles.url, tiles.stages, tiles.stages[-1].fingerprint)
-    context.store.write_json(layout.PLAN_JSON, plan.to_json())
+    context.store.write_json(layout.PLAN_JSON, plan.to_json(context.store.url))
     create_arrays(context, tiles.stages)
     if tiles.note is not None and pending_units(context, plan.stage("ingest"), plan.stages):
         runner.progress.message(f"{tiles.note}.")

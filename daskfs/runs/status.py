@@ -34,7 +34,7 @@ from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, most_written
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import Context, label_counts_of, open_tiles
+from daskfs.store.context import Context, label_counts_of, open_tiles, planned_tiles
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan
@@ -112,7 +112,7 @@ def planned_run(job: Job) -> PlannedRun:
     is_cut = is_begun and bool(manifest.get("tiles"))
     tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", workers)
     if is_cut:
-        tiles = TilePlan.from_json(manifest["tiles"])
+        tiles = TilePlan.from_json(manifest["tiles"], store.url)
     stored = store.read_json(layout.PLAN_JSON) if is_begun else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     names = None if stored else listed_names(job, tiles)
@@ -165,8 +165,10 @@ def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] 
         return None
     if read_tile_info(Store(as_path(tiles.url))) is None:
         return {}
-    batches = find_batches(job, tiles.url)
-    return {name: plan_job(own) for name, own in batch_jobs(job, store.url, tiles.url, batches).items()}
+    finished = planned_tiles(tiles.url, tiles.fingerprint, store.url)
+    return {
+        name: plan_job(own) for name, own in batch_jobs(job, store.url, finished, find_batches(job, finished)).items()
+    }
 
 
 def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
@@ -315,7 +317,7 @@ def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict
 def stored_stages(store: Store) -> Iterator[tuple[Store, tuple[Stage, ...]]]:
     """Yield the stores of a run with their stages: its tiles, if it makes any, and itself; or only a tile store."""
     if (manifest := store.read_json(layout.RUN_JSON)) is not None and manifest.get("tiles"):
-        tiles = TilePlan.from_json(manifest["tiles"])
+        tiles = TilePlan.from_json(manifest["tiles"], store.url)
         yield Store(as_path(tiles.url)), tiles.stages
     if (raw := store.read_json(layout.PLAN_JSON)) is not None:
         yield store, Plan.from_json(raw, store.url).stages

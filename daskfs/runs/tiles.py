@@ -26,6 +26,7 @@ from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.stage import digest
 from daskfs.storage import as_path, is_url
 from daskfs.store import layout
+from daskfs.store.addresses import address_of
 from daskfs.store.context import open_tiles
 from daskfs.store.shape import Shape
 from daskfs.store.store import Store
@@ -95,7 +96,7 @@ def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: TileBase
         tiles = _finished_tiles(data, spec)
         if data.only_batch is None and (data.max_samples or tiles.shape.n_samples) >= tiles.shape.n_samples:
             return tiles
-        spec = dataclasses.replace(_part_of_tiles(data, spec.source), max_samples=data.max_samples)
+        spec = dataclasses.replace(_part_of_tiles(data, spec.source, tiles_url), max_samples=data.max_samples)
         return plan_source(spec, tiles.task or "auto", tiles_url, workers)
     if data.only_batch is not None:
         msg = f"data.only_batch is for tiles, and {spec.source} is none: convert it with --batch first."
@@ -103,13 +104,13 @@ def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: TileBase
     return plan_source(spec, data.task, tiles_url, workers, base)
 
 
-def _part_of_tiles(data: DataBlock, url: str) -> SourceSpec:
-    """Return the spec of a batch of a tile store, or of all its columns."""
-    tiles = open_tiles(url)
+def _part_of_tiles(data: DataBlock, url: str, tiles_url: str) -> SourceSpec:
+    """Return the spec of a batch of a tile store, or of all its columns, for the tiles at `tiles_url`."""
+    tiles, address = open_tiles(url), address_of(url, tiles_url)
     if data.only_batch is not None:
-        return part_spec(tiles, url, only_batch=data.only_batch)
+        return part_spec(tiles, address, only_batch=data.only_batch)
     n_features = tiles.shape.n_features
-    return part_spec(tiles, url, columns=columns_to_text(np.arange(n_features), n_features))
+    return part_spec(tiles, address, columns=columns_to_text(np.arange(n_features), n_features))
 
 
 def plan_source(
@@ -121,7 +122,7 @@ def plan_source(
     :func:`daskfs.tiles.plan.base_of` says of the tiles there, whose bands are kept where only rows at the end of the
     same source were added; :class:`InputError` if others changed. None to keep nothing.
     """
-    source = open_part_or_source(spec)
+    source = open_part_or_source(spec, where=tiles_url)
     info = source.info
     # units of a source that is not in the order of its rows each read all of it: many workers make it no faster
     reads_all = getattr(source, "times_read", None) is not None

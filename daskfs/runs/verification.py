@@ -196,7 +196,11 @@ class _Check:
         is_finished = manifest["status"] == "done"
         if not manifest.get("tiles"):
             return
-        tiles = TilePlan.from_json(manifest["tiles"])
+        try:
+            tiles = TilePlan.from_json(manifest["tiles"], store.url)
+        except StoreError as error:
+            self._fail(store.path(layout.RUN_JSON), str(error))
+            return
         if tiles.stages:
             if problem := _source_problem(tiles.stages):
                 self.problems.append(problem)

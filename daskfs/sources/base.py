@@ -54,6 +54,11 @@ class SourceSpec:
     max_samples: int | None = None
     missing_values: tuple[str | float, ...] = ()
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the source is a part of a tile store, whose address is `source`."""
+        return self.columns is not None or self.only_batch is not None
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON."""
         return asdict(self)

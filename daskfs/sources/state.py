@@ -142,6 +142,8 @@ def _check(spec: SourceSpec, source: Source, planned: SourceState, rows: slice |
 
 
 def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> SourceState:
+    if spec.is_part:
+        return SourceState(json.loads(json.dumps(dict(identity))), {}, {})
     names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
     files = {name: found[0] for name in names if name is not None and (found := split_reference(name)) is not None}
     places = {name: place for name in (spec.source, *files) if (place := _place(name)) is not None}

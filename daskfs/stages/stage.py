@@ -17,6 +17,7 @@ from daskfs.stages.cost import Cost, Held, held_from, total
 from daskfs.stages.kind import P, StageKind, current_reference, kind_of, name_of
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
+from daskfs.store.addresses import address_of, url_of
 from daskfs.store.records import is_inside
 
 PLANNED_CLASSES = 16
@@ -118,9 +119,10 @@ class Plan:
         """Return the parameters of the first stage of a kind, None if there is none."""
         return first_parameters(self.stages, kind)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON-able values; :meth:`from_json` is its inverse."""
-        return {**asdict(replace(self, stages=())), "stages": stages_to_json(self.stages)}
+    def to_json(self, where: str) -> dict[str, Any]:
+        """Return the plan as JSON-able values for a store; :meth:`from_json` is its inverse."""
+        address = address_of(self.tiles_url, where)
+        return {**asdict(replace(self, stages=(), tiles_url=address)), "stages": stages_to_json(self.stages)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], where: str) -> Plan:
@@ -135,7 +137,7 @@ class Plan:
             )
             raise StoreError(msg)
         try:
-            return cls(**{**raw, "stages": stages_from(raw["stages"])})
+            return cls(**{**raw, "stages": stages_from(raw["stages"]), "tiles_url": url_of(raw["tiles_url"], where)})
         except (KeyError, TypeError, StoreError) as error:
             msg = f"{where}/{layout.PLAN_JSON} is damaged: {str(error).rstrip('.')}."
             raise StoreError(msg) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from daskfs.sources.sample_columns import COLUMNS
 from daskfs.sources.stored_column import Source, StoredColumn
 from daskfs.storage import as_path
 from daskfs.store import layout
+from daskfs.store.addresses import url_of
 from daskfs.store.process_cache import Holdings
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
@@ -34,7 +35,7 @@ class Context:
         self.sources: dict[str, Source] = {}
         """Sources of stages, by fingerprint; another run opens them again, since their data may have changed."""
         self._tiles = None if tiles is None else tiles.read_by(store)
-        self._plan: Mapping[str, Any] | None = None
+        self._tiles_url = ""
 
     def with_store(self, store: Store) -> Context:
         """Return a context of another store over the same tiles."""
@@ -51,15 +52,15 @@ class Context:
         """Return the digest of all seals of the tiles; empty in a tile store, whose units write the tiles."""
         if self._tiles is not None:
             return self._tiles.store.seals.after
-        url = (self.store.read_json(layout.PLAN_JSON) or {}).get("tiles_url", self.store.url)
-        return "" if url == self.store.url else Store(as_path(url)).seals.after
+        plan = self.store.read_json(layout.PLAN_JSON)
+        url = self.store.url if plan is None else url_of(plan["tiles_url"], self.store.url)
+        return "" if url == self.store.url else Store(url).seals.after
 
     @property
     def tiles(self) -> Tiles:
         """X and its statistics, opened at first use; :class:`StoreError` if the run was planned for other tiles."""
         if self._tiles is None:
-            self._plan = self.store.read_json(layout.PLAN_JSON)
-            self._tiles = planned_tiles(self._plan, self.store.url).read_by(self.store)
+            self._tiles = self._planned_tiles().read_by(self.store)
         return self._tiles
 
     def check_tiles(self) -> None:
@@ -67,9 +68,13 @@ class Context:
 
         Tiles below the run directory are covered by its lock and not checked again.
         """
-        root = self.store.root
-        if self._plan is not None and root is not None and not as_path(self._plan["tiles_url"]).lies_in(root):
-            planned_tiles(self._plan, self.store.url)
+        if self._tiles_url and not as_path(self._tiles_url).lies_in(self.store.path("")):
+            self._planned_tiles()
+
+    def _planned_tiles(self) -> Tiles:
+        plan = self.store.need_json(layout.PLAN_JSON)
+        self._tiles_url = url_of(plan["tiles_url"], self.store.url)
+        return planned_tiles(self._tiles_url, plan["tiles_fingerprint"], self.store.url)
 
     def labels(self, rows: slice = slice(None)) -> Labels | None:
         """Return the labels of some rows: those given for this run, else those of the tiles; None if there are none."""
@@ -276,14 +281,13 @@ def open_tiles(url: str) -> Tiles:
     return Tiles(store, info)
 
 
-def planned_tiles(plan: Mapping[str, Any], where: str) -> Tiles:
-    """Open the tiles of the run in `where`; raise :class:`StoreError` if it was planned for other tiles."""
-    store, planned = Store(as_path(plan["tiles_url"])), plan.get("tiles_fingerprint")
-    info = read_tile_info(store)
-    if planned and (info is None or info.fingerprint != planned):
+def planned_tiles(url: str, fingerprint: str, where: str) -> Tiles:
+    """Open the tiles of the run in `where`; raise :class:`StoreError` if it was planned for other ones."""
+    info = read_tile_info(Store(url))
+    if fingerprint and (info is None or info.fingerprint != fingerprint):
         msg = (
-            f"{store.url} changed since the run in {where} began: restore it, choose another output.path, or start "
-            "over with --overwrite."
+            f"{url} changed since the run in {where} began: restore it, choose another output.path, or start over with "
+            "--overwrite."
         )
         raise StoreError(msg)
-    return open_tiles(store.url) if info is None else Tiles(store, info)
+    return open_tiles(url) if info is None else Tiles(Store(url), info)

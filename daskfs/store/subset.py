@@ -30,6 +30,7 @@ from daskfs.sources.state import TILES
 from daskfs.sources.stored_column import StoredColumn
 from daskfs.storage import as_path
 from daskfs.store import layout
+from daskfs.store.addresses import url_of
 from daskfs.store.context import label_counts_of, open_tiles, sample_column_of
 from daskfs.store.row_names import has_row_names, stretches_of
 from daskfs.store.shape import Shape
@@ -50,17 +51,17 @@ def columns_from_text(text: str, n_features: int) -> np.ndarray:
     return np.flatnonzero(np.unpackbits(bits, count=n_features))
 
 
-def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
-    """Return the spec of a part of a tile store, with its labels and per-sample columns.
+def part_spec(tiles: Tiles, address: str, **part: Any) -> SourceSpec:
+    """Return the spec of a part of a tile store, with the names of its labels and per-sample columns.
 
-    The `part` is `columns`, or `only_batch`, whose rows no longer have a batch.
+    The `part` is `columns`, or `only_batch`, whose rows no longer have a batch; :func:`open_part_or_source` finds the
+    store by its `address`.
     """
-    root = as_path(url)
     present: dict[str, Any] = {
-        name: str(root / layout.SAMPLE_COLUMN.format(name)) for name in _sample_columns(tiles, part.get("only_batch"))
+        name: layout.SAMPLE_COLUMN.format(name) for name in _sample_columns(tiles, part.get("only_batch"))
     }
-    labels = None if tiles.info.task is None else str(root / layout.LABELS)
-    return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
+    labels = None if tiles.info.task is None else layout.LABELS
+    return SourceSpec(address, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
 
 
 def _sample_columns(tiles: Tiles, only_batch: str | None) -> tuple[str, ...]:
@@ -69,13 +70,13 @@ def _sample_columns(tiles: Tiles, only_batch: str | None) -> tuple[str, ...]:
     return tuple(name for name in SAMPLE_COLUMNS if tiles.info.facts.get(name) is not None and name not in left_out)
 
 
-def open_part_or_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
+def open_part_or_source(spec: SourceSpec, known: PartSizes | None = None, where: str = "/") -> Source:
     """Open the source of a spec: a part of a tile store, or as :func:`daskfs.sources.open_source` does.
 
-    Only some of its rows if it has more than ``spec.max_samples``.
+    Only some of its rows if it has more than ``spec.max_samples``. `where` is the store whose plan has the spec, from
+    which a part is addressed.
     """
-    is_part = spec.columns is not None or spec.only_batch is not None
-    source = TilePart(spec) if is_part else open_source(spec, known)
+    source = TilePart(spec, url_of(spec.source, where)) if spec.is_part else open_source(spec, known)
     if spec.max_samples is None or source.info.n_samples <= spec.max_samples:
         return source
     return SomeRows(source, spec.max_samples)
@@ -99,7 +100,7 @@ def lazy_columns(url: str, columns: np.ndarray) -> Any:
 
 def _read_columns(url: str, columns: np.ndarray, start: int, stop: int) -> Block:
     tiles = open_tiles(url)
-    part = TilePart(part_spec(tiles, url, columns=columns_to_text(columns, tiles.shape.n_features)))
+    part = TilePart(part_spec(tiles, url, columns=columns_to_text(columns, tiles.shape.n_features)), url)
     return part.read_rows(start, stop)[:, np.argsort(np.argsort(columns))]
 
 
@@ -124,7 +125,9 @@ class TilePart(Source):
     Parameters
     ----------
     spec
-        `source` is the tile store, `columns` the text of :func:`columns_to_text`, `only_batch` the name of a batch.
+        `columns` is the text of :func:`columns_to_text`, `only_batch` the name of a batch.
+    url
+        The tile store.
 
     Attributes
     ----------
@@ -132,9 +135,9 @@ class TilePart(Source):
         Peak bytes of a read in addition to the returned rows and those of one band.
     """
 
-    def __init__(self, spec: SourceSpec) -> None:
-        self._url, self._batch = spec.source, spec.only_batch
-        self._tiles = tiles = open_tiles(spec.source).unfilled()
+    def __init__(self, spec: SourceSpec, url: str) -> None:
+        self._url, self._batch = url, spec.only_batch
+        self._tiles = tiles = open_tiles(url).unfilled()
         shape = tiles.shape
         self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
         self._rows = None if spec.only_batch is None else rows_of_batch(tiles, spec.only_batch)

@@ -136,7 +136,7 @@ def planned_source(context: Context, parameters: SourceParameters, rows: slice |
     """
     cached = dict[str, Source]() if parameters.is_collection else context.sources
     if (source := cached.get(parameters.fingerprint)) is None:
-        source = open_part_or_source(parameters.source, parameters.part_sizes)
+        source = open_part_or_source(parameters.source, parameters.part_sizes, context.store.url)
     with as_planned(parameters.source, source, parameters.state, rows):
         yield cached.setdefault(parameters.fingerprint, source)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from daskfs.errors import StoreError
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.column_hash import N_HASHES
 from daskfs.kernels.statistics.streaming_median import HELD_VALUES, MEDIAN_PASSES
@@ -16,11 +17,13 @@ from daskfs.stages.cost import WORD
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage, first_parameters, stages_from, stages_to_json, with_fingerprints
 from daskfs.store import layout
+from daskfs.store.addresses import url_of
 from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
 from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE, TileParameters
 from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes
 
+RESTORE = "restore it from a copy, choose another output.path, or start over with --overwrite."
 STORED_NAME_BYTES = 32
 """Bytes of a stored row name, assumed while name lengths are unknown."""
 
@@ -68,15 +71,27 @@ class TilePlan:
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able values; :meth:`from_json` is the inverse."""
         base = None if self.base is None else self.base.to_json()
-        plain = dataclasses.asdict(dataclasses.replace(self, stages=(), base=None))
+        url = layout.TILES_DIR if self.stages else self.url
+        plain = dataclasses.asdict(dataclasses.replace(self, stages=(), base=None, url=url))
         return {**plain, "stages": stages_to_json(self.stages), "base": base}
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
-        """Rebuild the plan from JSON."""
-        base = None if raw["base"] is None else TileBase.from_json(raw["base"])
-        shape, stages = Shape(**raw["shape"]), stages_from(raw["stages"])
-        return cls(**{**raw, "shape": shape, "stages": stages, "base": base})
+    def from_json(cls, raw: Mapping[str, Any], where: str) -> TilePlan:
+        """Rebuild the plan of the tiles of the run in `where` from JSON; a run fills no tiles but its own.
+
+        Raises
+        ------
+        StoreError
+            If it is damaged.
+        """
+        try:
+            base = None if raw["base"] is None else TileBase.from_json(raw["base"])
+            shape, stages = Shape(**raw["shape"]), stages_from(raw["stages"])
+            url = url_of(layout.TILES_DIR if stages else raw["url"], where)
+            return cls(**{**raw, "shape": shape, "stages": stages, "base": base, "url": url})
+        except (KeyError, TypeError, ValueError, StoreError) as error:
+            msg = f"{where}/{layout.RUN_JSON} is damaged, in 'tiles': {str(error).rstrip('.')}: {RESTORE}"
+            raise StoreError(msg) from error
 
 
 def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:

@@ -81,7 +81,7 @@ def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
         store.begin_epoch()
         stage = Stage(TRIVIAL, KIND.reference, n_units, StageParameters(), 0, 0, 0)
         plan = Plan(store.url, (stage,), "trivial")
-        store.write_json(layout.PLAN_JSON, plan.to_json())
+        store.write_json(layout.PLAN_JSON, plan.to_json(store.url))
         pool = pool_of(ClusterSettings(workers=2), client)
         pieces = range(20), range(20, n_units)
         for piece in pieces:  # the first of them imports what units need

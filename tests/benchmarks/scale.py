@@ -187,7 +187,7 @@ def drive(address: str, folder: str, n_units: int, seconds: float, pipe: Connect
                 pipe.send(n_done)
 
         store.begin_epoch()
-        store.write_json(layout.PLAN_JSON, plan.to_json())
+        store.write_json(layout.PLAN_JSON, plan.to_json(store.url))
         context = Context(store)
         create_arrays(context, plan.stages)
         runner = Runner(pool_of(settings, client), Silent(), report)

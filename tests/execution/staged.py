@@ -87,7 +87,7 @@ def run_all(folder: Path, stages: Sequence[Stage], pool: Pool, report: Report) -
     plan = Plan(url, with_fingerprints(stages, ""), url)
     store = Store(Path(url))
     store.begin_epoch()
-    store.write_json(layout.PLAN_JSON, plan.to_json())
+    store.write_json(layout.PLAN_JSON, plan.to_json(store.url))
     context = Context(store)
     with contextlib.ExitStack() as stack:
         slab.MADE_UP_STAGE = MADE_UP  # type: ignore[attr-defined]

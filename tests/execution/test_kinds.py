@@ -78,7 +78,7 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
         check_memory([stage], Workers(300 * MiB))
     context = Context(Store(tmp_path))
     stages = with_fingerprints([stage], "")
-    context.store.write_json("plan.json", Plan(str(tmp_path), stages, "identity").to_json())
+    context.store.write_json("plan.json", Plan(str(tmp_path), stages, "identity").to_json(str(tmp_path)))
     create_arrays(context, stages)
     run_stages(context, stages, Pool(), "identity", Silent().unit_done)
     assert context.store.open("table")[...].tolist() == [[1, 1], [2, 2], [3, 3]]
@@ -86,8 +86,8 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
 
 def test_a_plan_is_read_as_it_was_written(stage: Stage) -> None:
     cost = (*stage.cost, Objects("names", 3, 100), Fixed("buffer", 5))
-    plan = Plan("tiles", with_fingerprints([dataclasses.replace(stage, cost=cost)], "start"), "identity")
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json())), "somewhere") == plan
+    plan = Plan("/tiles", with_fingerprints([dataclasses.replace(stage, cost=cost)], "start"), "identity")
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json("somewhere"))), "somewhere") == plan
     assert tuple(held_from(dataclasses.asdict(held)) for held in cost) == cost
 
 

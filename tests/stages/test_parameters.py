@@ -53,7 +53,7 @@ def example_of_fields(kind: type[Any]) -> Any:
 
 
 def plan_of(kind: StageKind[Any]) -> Plan:
-    return Plan("tiles", (Stage.of(kind, "of-a-kind", 1, example_of_fields(kind.parameters), ()),))
+    return Plan("/tiles", (Stage.of(kind, "of-a-kind", 1, example_of_fields(kind.parameters), ()),))
 
 
 def read(raw: Mapping[str, Any]) -> Plan:
@@ -63,7 +63,7 @@ def read(raw: Mapping[str, Any]) -> Plan:
 @pytest.mark.parametrize("reference", KINDS)
 def test_a_plan_has_the_parameters_of_a_kind_and_no_others(reference: str) -> None:
     plan = plan_of(KINDS[reference])
-    raw = plan.to_json()
+    raw = plan.to_json("here")
     assert read(raw) == plan
     (stage,) = raw["stages"]
     fields = {field.name: field for field in dataclasses.fields(KINDS[reference].parameters)}
