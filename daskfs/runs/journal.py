@@ -114,7 +114,7 @@ def read_activity(path: StoragePath, recorded: Mapping[str, Set[int]]) -> dict[s
 
 def last_unit(path: StoragePath) -> float | None:
     """Return the time of the last unit in a log, in seconds since 1970; None if there is none."""
-    for line in reversed(path.read_bytes().splitlines()):
+    for line in reversed(path.read_own().splitlines()):
         with suppress(ValueError):  # the last line of a killed writer
             if UNIT_MARK in line:
                 return float(json.loads(line)["time"])
@@ -124,7 +124,7 @@ def last_unit(path: StoragePath) -> float | None:
 def _events(path: StoragePath) -> Iterator[dict[str, Any]]:
     """Yield the events of a log, but those of finished units, which are most."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_own().splitlines()
     except FileNotFoundError:
         return
     for line in lines:

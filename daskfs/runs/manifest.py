@@ -24,7 +24,7 @@ from daskfs.job.job import Job
 from daskfs.runs.journal import last_unit
 from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import OTHER_TOKENS
-from daskfs.storage import ObjectPath, PathName, as_path
+from daskfs.storage import LocalPath, ObjectPath, PathName, as_path
 from daskfs.store import layout
 from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, LockState, Owner, hold_lease, in_use, lease_state, waiting
 from daskfs.store.store import UNFINISHED_WRITE, Store
@@ -115,10 +115,10 @@ def lock_directory(
 
 
 @contextmanager
-def _file_lock(root: Path, key: str, tell: Callable[[str], None], wait_seconds: float) -> Iterator[FileLock]:
+def _file_lock(root: LocalPath, key: str, tell: Callable[[str], None], wait_seconds: float) -> Iterator[FileLock]:
     root.mkdir(parents=True, exist_ok=True)
     # others of a group may go on with a run; umask says whether
-    handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = (root / layout.LOCK).open_own(os.O_RDWR | os.O_CREAT)
     try:
         yield FileLock(root, handle, _take(handle, root, key, tell, wait_seconds))
     finally:
@@ -134,7 +134,7 @@ def lock_state(store: Store) -> LockState:
     if isinstance(path, ObjectPath):
         return lease_state(path)
     try:
-        with path.open("rb") as file:
+        with path.open_whole() as file:
             holder = Owner.parse(_holder(file.fileno()))
             if not _is_locked(file.fileno(), fcntl.LOCK_SH):
                 return LockState(is_held=True, owner=holder)

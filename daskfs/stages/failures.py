@@ -81,7 +81,7 @@ def _write(store: Store, prefix: str, facts: Mapping[str, Any], error: BaseExcep
     root = store.root
     if root.name == layout.TILES_DIR and (root.parent / layout.RUN_JSON).is_there():
         root = root.parent  # the tiles of a run
-    folder = root / layout.FAILURES_DIR
+    folder = root.own_folder(layout.FAILURES_DIR)
     with suppress(OSError, DaskfsError):  # a full disk, or a directory that another run has taken over
         store.epoch.check(now=True)
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []

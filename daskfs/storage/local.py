@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import sys
 import threading
 import uuid
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path, PosixPath
 from typing import IO, Any
 
-from daskfs.errors import InputError
+from daskfs.errors import InputError, StoreError
 
 ASIDE = ".aside-"
 """Separates the name of a folder that was moved aside from a unique suffix."""
@@ -23,6 +24,8 @@ IN_USE = (errno.ENOTEMPTY, errno.EBUSY)
 """Errors of deleting a folder of NFS in which a process has a file open: it stays as .nfsXXXX."""
 NO_LINKS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
 """Errors of file systems without hard links."""
+LINK = (errno.ELOOP, errno.EMLINK)
+"""Errors of opening a symbolic link that is not to be followed."""
 
 
 class LocalPath(PosixPath):
@@ -99,14 +102,51 @@ class LocalPath(PosixPath):
         with suppress(OSError):
             next(self.iterdir(), None)
 
+    def own(self, name: str) -> LocalPath:
+        """Return the path of a name in this directory of a run; :class:`StoreError` if a link leads to its folder."""
+        path = self / name
+        for folder in path.parents[: max(0, len(path.parts) - len(self.parts) - 1)]:
+            if folder.is_symlink():
+                raise _refused(folder, "is a symbolic link")
+        return path
+
+    def own_folder(self, name: str) -> LocalPath:
+        """Return the path of a folder in this directory of a run, as :meth:`own` does that of a file."""
+        return self.own(f"{name}/file").parent
+
+    def open_own(self, flags: int = os.O_RDONLY) -> int:
+        """Open this file of a run, whose directory others may be able to write to; return the descriptor.
+
+        Raises
+        ------
+        StoreError
+            For a symbolic link, a pipe, a device or a socket.
+        """
+        try:  # opening a pipe would block
+            descriptor = os.open(self, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno in LINK and self.is_symlink():
+                raise _refused(self, "is a symbolic link") from error
+            raise
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return descriptor
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self))
+        raise _refused(self, "is a pipe, a device or a socket")
+
     # --------------------------------------------------------------------------------------------------------- reading
+    def read_own(self) -> bytes:
+        """Return the bytes of this file of a run, as :meth:`open_own` opens it."""
+        with os.fdopen(self.open_own(), "rb") as file:
+            return file.read()
+
     def read_buffer(self) -> memoryview:
-        """Return all bytes of this file without a copy."""
+        """Return all bytes of this file of a run without a copy, as :meth:`open_own` opens it."""
         import numpy as np  # bytearray() would write zeros first
 
-        if not self.is_file():  # opening a pipe would block
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
-        with self.open("rb", buffering=0) as file:
+        with os.fdopen(self.open_own(), "rb", buffering=0) as file:
             values = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
             size = 0
             while count := file.readinto(values.data[size:]):  # Linux reads at most 2 GiB at once
@@ -114,13 +154,16 @@ class LocalPath(PosixPath):
         return values.data[:size]
 
     def open_whole(self) -> IO[bytes]:
-        """Open a file that fits memory."""
-        return self.open("rb")
+        """Open this file of a run, which fits memory, as :meth:`open_own` does."""
+        return os.fdopen(self.open_own(), "rb")
 
     @contextmanager
-    def open_ranges(self) -> Iterator[Any]:
-        """Open this file, and yield a function that reads parts of it, :data:`daskfs.storage.objects.Fill`."""
-        descriptor = os.open(self.regular(), os.O_RDONLY)
+    def open_ranges(self, *, is_source: bool = True) -> Iterator[Any]:
+        """Open this file, of a source or of a run, and yield a function that reads parts of it.
+
+        It is a :data:`daskfs.storage.objects.Fill`.
+        """
+        descriptor = os.open(self.regular(), os.O_RDONLY) if is_source else self.open_own()
         try:
             yield partial(fill_from, descriptor)
         finally:
@@ -260,6 +303,10 @@ class LocalPath(PosixPath):
             yield temporary
         finally:  # a partial file would take space on a full disk
             temporary.unlink(missing_ok=True)
+
+
+def _refused(path: Path, what: str) -> StoreError:
+    return StoreError(f"{path} {what}: files of a run are opened only where they lie; put the file itself there.")
 
 
 def fill_from(descriptor: int, parts: Iterable[tuple[int, memoryview]]) -> None:

@@ -215,6 +215,12 @@ class ObjectPath(PureObjectPath):
         """Return the object."""
         return bytes(self.read_buffer())
 
+    def own(self, name: str) -> ObjectPath:
+        """Return the path of a name below this one."""
+        return self / name
+
+    own_folder, read_own = own, read_bytes
+
     def read_buffer(self) -> memoryview:
         """Return the object without a copy."""
         return memoryview(with_retries(self, lambda: client_of(self.root).get(self.key).bytes()))
@@ -229,8 +235,9 @@ class ObjectPath(PureObjectPath):
         return io.BytesIO(self.read_bytes())
 
     @contextmanager
-    def open_ranges(self) -> Iterator[Fill]:
+    def open_ranges(self, *, is_source: bool = True) -> Iterator[Fill]:
         """Yield a function that reads parts of the object."""
+        del is_source
         yield self.fill
 
     def blocks_ahead(self, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:

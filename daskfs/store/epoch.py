@@ -49,7 +49,7 @@ class Epoch:
         path = self._root / layout.EPOCH
         with explain_write_errors(path):
             path.put(json.dumps({"epoch": self.name, "inherited": inherited}).encode())
-            for seals in (self._root / layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
+            for seals in self._root.own_folder(layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
                 seals.remove()
 
     def check(self, *, now: bool = False) -> None:
@@ -93,7 +93,7 @@ class Epoch:
         """Return the content of ``.epoch``, empty if it is missing or unreadable."""
         assert self._root is not None
         try:
-            head = json.loads((self._root / layout.EPOCH).read_bytes())
+            head = json.loads((self._root / layout.EPOCH).read_own())
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
             return {}
         return head if isinstance(head, dict) and isinstance(head.get("inherited"), dict) else {}

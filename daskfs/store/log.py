@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import IO
 
-from daskfs.storage import StoragePath
+from daskfs.storage import LocalPath, StoragePath
 from daskfs.store.write_errors import explain_write_errors
 
 GROWTH = 0.1
@@ -41,7 +40,7 @@ class Log:
     def add(self, text: str) -> None:
         """Append a line. A partial last line, of a writer that was killed, stays a separate line."""
         line = text.encode() + b"\n"
-        if isinstance(self._path, Path):
+        if isinstance(self._path, LocalPath):
             with explain_write_errors(self._path):
                 if self._file is not None and not os.fstat(self._file.fileno()).st_nlink:  # it was deleted
                     self.close()
@@ -56,7 +55,7 @@ class Log:
         if self._held is None:
             there = bytearray()
             with suppress(FileNotFoundError):
-                there += self._path.read_bytes()
+                there += self._path.read_own()
             self._held, self._n_put = there, len(there)
         self._held += line
         waited = time.monotonic() - self._put
@@ -83,9 +82,9 @@ class Log:
         self._took = self._put - begun
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: LocalPath) -> IO[bytes]:
     """Open a log to append lines, after the end of its last one."""
-    file = path.open("ab+")
+    file = os.fdopen(path.open_own(os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab+")
     if file.seek(0, os.SEEK_END):
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":

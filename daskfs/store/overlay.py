@@ -68,4 +68,4 @@ class Overlay(Store):
 
     def target(self, name: str) -> StoragePath:
         """Return the path at which a name is written, in the directory of the overlay."""
-        return self._folder / name
+        return self._folder.own(name)

@@ -123,7 +123,7 @@ class RecordFiles(Records):
     # --------------------------------------------------------------------------------------------------------- files
     def inherited(self) -> dict[str, list[str]]:
         """Return the names of the valid record files of each stage, oldest first."""
-        folder = self._root / layout.RECORDS_DIR
+        folder = self._root.own_folder(layout.RECORDS_DIR)
         stages = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         return {stage: self._files(stage) for stage in stages}
 
@@ -134,7 +134,7 @@ class RecordFiles(Records):
 
     def folder(self, stage: str) -> StoragePath:
         """Return the folder of a stage's records."""
-        return self._root / layout.records_of(stage)
+        return self._root.own_folder(layout.records_of(stage).rstrip("/"))
 
     def file(self, stage: str, unit: int) -> StoragePath:
         """Return the path of the file that holds a unit's record, or would hold it."""
@@ -168,7 +168,7 @@ class RecordFiles(Records):
 
     def _data(self, stage: str, file: str) -> bytes:
         try:
-            return (self.folder(stage) / file).read_bytes()
+            return (self.folder(stage) / file).read_own()
         except (FileNotFoundError, IsADirectoryError):  # merged meanwhile, or no record file
             return b""
 
@@ -244,7 +244,7 @@ class RecordFiles(Records):
         A worker may rerun a unit whose completion never reached the scheduler.
         """
         try:
-            line = self._path(stage, unit).read_bytes().strip()
+            line = self._path(stage, unit).read_own().strip()
             record = decode(stage, unit, line)
         except (FileNotFoundError, NotADirectoryError, StoreError):
             return None

@@ -204,7 +204,7 @@ class Seals:
     def _put(self, sealed: Sealed, seal: Seal) -> None:
         """Write checksums for other processes, unsynced: after a loss of power they are rebuilt from records."""
         assert self._root is not None
-        table, index = self._root / _table(sealed), self._root / layout.SEALS.format(self._epoch.name)
+        table, index = self._root.own(_table(sealed)), self._root.own(layout.SEALS.format(self._epoch.name))
         with explain_write_errors(table):
             table.put(seal.to_bytes(), synced=False)
             index.put(json.dumps(self._sealed).encode(), synced=False)
@@ -227,7 +227,7 @@ class Seals:
         assert self._root is not None
         epoch = self._epoch.name or self._epoch.read_current()
         try:
-            raw = json.loads((self._root / layout.SEALS.format(epoch)).read_bytes())
+            raw = json.loads(self._root.own(layout.SEALS.format(epoch)).read_own())
             return [Sealed(*map(str, one)) for one in raw]
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
             return []
@@ -236,9 +236,9 @@ class Seals:
         entries = self._entries.get(sealed.digest)
         if entries is None:
             assert self._root is not None
-            path = self._root / _table(sealed)
+            path = self._root.own(_table(sealed))
             try:
-                read = Seal.entries_from(path.read_bytes())
+                read = Seal.entries_from(path.read_own())
             except FileNotFoundError:
                 read = None if self._epoch.name else np.zeros(0, ENTRY)
             if read is None:

@@ -189,7 +189,7 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
 
 
 def _fill(path: StoragePath, start: int, held: np.ndarray) -> None:
-    with path.open_ranges() as fill:
+    with path.open_ranges(is_source=False) as fill:
         fill([(start, held.data)])
 
 

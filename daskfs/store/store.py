@@ -83,7 +83,7 @@ class Store:
     def path(self, name: str) -> StoragePath:
         """Return the path of a name; a store in memory has none."""
         assert self.root is not None
-        return self.root / name
+        return self.root.own(name)
 
     def target(self, name: str) -> StoragePath:
         """Return the path at which a name is written."""
@@ -116,7 +116,7 @@ class Store:
             self._memory[name] = np.zeros(shape, dtype)
             return
         self.epoch.check()
-        path = self.target(name)
+        path = self.target(f"{name}/{METADATA}").parent
         chunks = stored_chunks(shape, dtype, chunks)
         document = zarr_document(shape, np.dtype(dtype), chunks)
         found, array = self._stored(path)
@@ -137,7 +137,7 @@ class Store:
     def _stored(path: StoragePath) -> tuple[bytes, Any]:
         """Return the metadata of an array, and the array; no bytes and None if they are missing or unreadable."""
         try:
-            found = (path / METADATA).read_bytes()
+            found = (path / METADATA).read_own()
             return found, open_zarr(path, found)
         except (FileNotFoundError, NotADirectoryError, StoreError):
             pass
@@ -233,7 +233,7 @@ class Store:
         if self.root is None:
             return self._objects.get(name)
         try:
-            data = self.path(name).read_bytes()
+            data = self.path(name).read_own()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except IsADirectoryError as error:

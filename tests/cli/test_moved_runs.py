@@ -243,3 +243,34 @@ def test_a_received_run_writes_nowhere_else(tmp_path: Path, where: str, address:
     outcomes = [daskfs("run", job, "-q"), daskfs("report", run), daskfs("verify", run, "-q"), daskfs("status", run)]
     assert contents(home) == before
     assert all("Traceback" not in outcome.err for outcome in outcomes)
+
+
+# ------------------------------------------------------------------------------------------------------------- links
+FILES = (".lock", "events.jsonl", "run.json", "plan.json", ".epoch", "ranking.parquet")
+LINKED = (*FILES, "tiles", "tiles/X", "records", "scores")
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_nothing_is_opened_through_a_link(tmp_path: Path, name: str) -> None:
+    """Others may be able to write to the directory; the folders above it may be links."""
+    write_data(tmp_path)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "scratch").symlink_to(tmp_path / "real")
+    run = tmp_path / "scratch" / "run"
+    job = job_of(tmp_path, run)
+    assert daskfs("run", job, "-q").code == 0
+    victim = tmp_path / "victim"
+    (run / name).rename(victim)
+    (run / name).symlink_to(victim)
+    before = contents(victim) if victim.is_dir() else victim.read_bytes()
+    outcomes = [
+        daskfs("verify", run, "--remove", "-q"),
+        daskfs("report", run),
+        daskfs("status", run),
+        daskfs("run", job, "-q", "--overwrite"),
+        daskfs("convert", tmp_path / "a.npz", run / "tiles", "--array", "X", "--workers", 0, "-q"),
+    ]
+    assert (contents(victim) if victim.is_dir() else victim.read_bytes()) == before
+    assert [outcome.err for outcome in outcomes if "Traceback" in outcome.err or outcome.code == 1] == []
+    if name == ".lock":
+        refused(daskfs("run", job, "-q"), 3, f"{run / name} is a symbolic link")

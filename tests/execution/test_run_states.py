@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from daskfs.runs import manifest
+from daskfs.storage import LocalPath
 from daskfs.store.lease import LockState, Owner
 from daskfs.store.store import Store
 from tests.cli.command import N_SAMPLES, basic_job, daskfs, refused, write_job
@@ -94,13 +95,11 @@ def test_a_killed_run_is_told_and_goes_on(killed: tuple[Path, Owner], tmp_path: 
 NO_LOCKS = mock.patch("fcntl.flock", side_effect=OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)))
 
 
-open_path = Path.open
+def denied(self: LocalPath) -> IO[Any]:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 
 
-def denied(self: Path, *arguments: Any, **options: Any) -> IO[Any]:
-    if self.name == ".lock":
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-    return open_path(self, *arguments, **options)
+DENIED = mock.patch.object(LocalPath, "open_whole", denied)  # by which nothing else is opened here
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def denied(self: Path, *arguments: Any, **options: Any) -> IO[Any]:
     [
         (contextlib.nullcontext(), FAR, "unknown", "; only its own host may see its lock"),
         (contextlib.nullcontext(), "", "unknown", "; only its own host may see its lock"),
-        (mock.patch.object(Path, "open", denied), FAR, "unknown", ".lock cannot be locked: Permission denied"),
+        (DENIED, FAR, "unknown", ".lock cannot be locked: Permission denied"),
         (NO_LOCKS, FAR, "unknown", ".lock cannot be locked: No locks available"),
         (NO_LOCKS, Owner(), "unknown", ".lock cannot be locked: No locks available"),
         (NO_LOCKS, "its own", "killed", GOES_ON),
