@@ -21,8 +21,9 @@ from daskfs.execution.unit_calls import Ended
 from daskfs.kernels.threads import one_thread
 from daskfs.sources.collection import given_blocks
 from daskfs.stages.requirements import cannot_serve
-from daskfs.stages.stage import Stage
+from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import MEASURED, failure_message, is_within_unit, run_unit
+from daskfs.store import layout
 from daskfs.store.completeness import units_not_done
 from daskfs.store.context import Context
 from daskfs.store.seals import ROUND
@@ -87,6 +88,14 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
                 return None
             inputs, position = sealed.after, position + 1
     return inputs
+
+
+def rebuild_seals(context: Context) -> None:
+    """Make seals that are lost or damaged in memory, from records, for a process that reads a finished run."""
+    for store in dict.fromkeys((context.tiles_store, context.store)):
+        if store.seals.damaged() and (raw := store.read_json(layout.PLAN_JSON)):
+            own = context if store is context.store else Context(store)
+            inputs_of(own, None, 0, Plan.from_json(raw, store.url).stages)
 
 
 def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskfs.execution.submission import inputs_of
 from daskfs.runs.active_run import ActiveRun
 from daskfs.runs.batches import batch_url
 from daskfs.runs.manifest import file_checksum, matches_manifest, with_paths
@@ -57,6 +58,13 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         if (own.read_json(layout.RUN_JSON) or {}).get("status") != "done" or own.read_json(layout.PLAN_JSON) is None:
             return None
         contexts += [(Context(one), stages) for one, stages in stored_stages(own)]
+    for context, stages in contexts:
+        if stages and (damaged := context.store.seals.damaged()):
+            inputs_of(context, None, 0, stages)
+            context.store.seals.write()
+            run.tell(
+                f"{damaged[0]} is damaged or missing: it is written again.", damage_warning(list(map(str, damaged)))
+            )
     if any([has_pending(context, stage, stages, run.tell) for context, stages in contexts for stage in stages]):
         manifest["status"] = "running"
         store.write_json(layout.RUN_JSON, manifest)

@@ -20,12 +20,14 @@ from typing import Any
 import psutil
 
 from daskfs.errors import StoreError
+from daskfs.execution.submission import rebuild_seals
 from daskfs.job.job import Job
 from daskfs.runs.journal import last_unit
 from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import OTHER_TOKENS
 from daskfs.storage import LocalPath, ObjectPath, PathName, as_path
 from daskfs.store import layout
+from daskfs.store.context import Context
 from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, LockState, Owner, hold_lease, in_use, lease_state, waiting
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
@@ -239,12 +241,16 @@ def read_manifest(store: Store) -> dict[str, Any]:
 
 
 def open_finished(path: PathName) -> tuple[Store, dict[str, Any]]:
-    """Open a run and its ``run.json``; :class:`StoreError` if there is none, or it is not finished."""
+    """Open a run and its ``run.json``; :class:`StoreError` if there is none, or it is not finished.
+
+    Seals that are lost or damaged are made in memory from the records, for the comparison of what is read.
+    """
     store = Store(as_path(path))
     manifest, state = read_state(store)
     if state.status != "done":
         msg = f"the run in {store.url} is not finished ({state}): 'daskfs status {store.url}' shows how far it is."
         raise StoreError(msg)
+    rebuild_seals(Context(store))
     return store, manifest
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.execution.progress import Progress, Silent
-from daskfs.execution.submission import inputs_of, pending_units, recorded_units
+from daskfs.execution.submission import inputs_of, pending_units, rebuild_seals, recorded_units
 from daskfs.graph.precomputed_files import open_graph
 from daskfs.graph.precomputed_stage import GIVEN_STAGE, check_identity
 from daskfs.graph.representation import REPRESENTATION_STAGE
@@ -274,6 +274,10 @@ class _Check:
     # ------------------------------------------------------------------ the stages of one store
     def _stages(self, store: Store, stages: Sequence[Stage], *, is_finished: bool) -> None:
         context = Context(store)
+        for path in store.seals.damaged():
+            if is_finished or path.is_there():  # without one, no stage has ended yet
+                self._fail(path, "it is lost or damaged, and made from the records: 'daskfs run' writes it")
+        rebuild_seals(context)
         bad: dict[str, dict[int, _Unit]] = {stage.name: {} for stage in stages}
         known = array("Q")  # names would take ten times the memory
         for stage in stages:
@@ -429,10 +433,14 @@ class _Unit:
         for kind, what in (("chunks", "the chunk"), ("objects", "the file")):
             for name, (size, checksum) in record[kind].items():
                 self.names.append(name_hash(name))
-                text, n_bytes = _checked_output(store.path(name), size, checksum, is_chunk=kind == "chunks")
+                path = as_path(f"{store.url}/{name}")
+                try:
+                    text, n_bytes = _checked_output(store.path(name), size, checksum, is_chunk=kind == "chunks")
+                except StoreError as error:  # a link leads there
+                    text, n_bytes = f"is not read: {error}", None
                 self.checked.update({kind: n_bytes is not None, "bytes": n_bytes or 0})
                 if text:
-                    found = _problem(store.path(name), f"{what} {text}", stage.name, unit)
+                    found = _problem(path, f"{what} {text}", stage.name, unit)
                     (self.absent if text == MISSING else self.damaged).append(found)
 
 

@@ -261,7 +261,7 @@ class LocalPath(PosixPath):
         starts.
         """
         if self.is_dir() and not self.is_symlink():
-            renamed = self._temporary_name()
+            renamed = self._temporary_name(".old")
             self.rename(renamed)
             _remove_tree(renamed)
         else:
@@ -282,8 +282,8 @@ class LocalPath(PosixPath):
         else:
             self.unlink(missing_ok=True)
 
-    def _temporary_name(self) -> LocalPath:
-        return self.with_name(f".{self.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    def _temporary_name(self, kind: str = "") -> LocalPath:
+        return self.with_name(f".{self.name}{kind}.{os.getpid()}.{threading.get_ident()}.tmp")
 
     @contextmanager
     def _temporary_file(self, blocks: Iterable[bytes | memoryview], *, synced: bool) -> Iterator[LocalPath]:

@@ -232,7 +232,7 @@ class ChunkedArray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         try:
             return np.frombuffer(read_anew(self._path(position), lambda path: path.read_buffer()), np.uint8)
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise self._missing(self._path(position)) from error
 
     def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:

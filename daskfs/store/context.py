@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,16 @@ class Context:
 
     def tiles_seal(self) -> str:
         """Return the digest of all seals of the tiles; empty in a tile store, whose units write the tiles."""
+        return "" if self.tiles_store is self.store else self.tiles_store.seals.after
+
+    @cached_property
+    def tiles_store(self) -> Store:
+        """Store of the tiles that the units read; their own for units that write them."""
         if self._tiles is not None:
-            return self._tiles.store.seals.after
+            return self._tiles.store
         plan = self.store.read_json(layout.PLAN_JSON)
         url = self.store.url if plan is None else url_of(plan["tiles_url"], self.store.url)
-        return "" if url == self.store.url else Store(url).seals.after
+        return self.store if url == self.store.url else Store(url)
 
     @property
     def tiles(self) -> Tiles:

@@ -19,8 +19,8 @@ ROW_NAMES_JSON = "row_names.json"  # summary of the row names
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
 RECORDS_DIR = "records"
-SEALS_OF_ALL = "*.seals.json"
-SEALS = "records/{}.seals.json"  # seals of an epoch, in order
+SEALS_OF_ALL = "*.seals"
+SEALS = "records/{}.seals"  # seals of an epoch, in order
 STUDY_JSON = "study.json"
 COMPARISON_HTML = "comparison.html"
 EVENTS = "events.jsonl"
@@ -228,4 +228,4 @@ def records_of(stage: str) -> str:
 
 def is_seal(name: str) -> bool:
     """Return whether a name is that of seals, or of the checksums behind one; both can be rebuilt from records."""
-    return RECORDS_DIR in name.split("/") and name.endswith((".seal", ".seals.json"))
+    return RECORDS_DIR in name.split("/") and name.endswith((".seal", ".seals"))

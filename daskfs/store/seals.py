@@ -11,8 +11,10 @@ import hashlib
 import itertools
 import json
 import threading
+import zlib
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -52,17 +54,18 @@ class Seal:
     digest: str
     n_records: int
 
-    def to_bytes(self) -> bytes:
-        """Serialize the entries for :meth:`entries_from`."""
-        data = self.entries.tobytes()
-        return hashlib.sha256(data).hexdigest().encode() + data
 
-    @staticmethod
-    def entries_from(data: bytes) -> np.ndarray | None:
-        """Return the entries of :meth:`to_bytes`, dtype :data:`ENTRY`, shape (n_outputs,); None if they are damaged."""
-        head, body = data[:HEAD_DIGITS], data[HEAD_DIGITS:]
-        is_whole = len(body) % ENTRY.itemsize == 0 and hashlib.sha256(body).hexdigest().encode() == head
-        return np.frombuffer(body, ENTRY) if is_whole else None
+def entries_to_bytes(entries: np.ndarray) -> bytes:
+    """Serialize the entries of a seal for :func:`entries_from`."""
+    data = entries.tobytes()
+    return hashlib.sha256(data).hexdigest().encode() + data
+
+
+def entries_from(data: bytes) -> np.ndarray | None:
+    """Return the entries of :func:`entries_to_bytes`, dtype :data:`ENTRY`, shape (n_outputs,); None if damaged."""
+    head, body = data[:HEAD_DIGITS], data[HEAD_DIGITS:]
+    is_whole = len(body) % ENTRY.itemsize == 0 and hashlib.sha256(body).hexdigest().encode() == head
+    return np.frombuffer(body, ENTRY) if is_whole else None
 
 
 def name_hash(name: str) -> int:
@@ -148,7 +151,7 @@ class Seals:
             self._in_force.pop(outdated, None)
         self._entries[seal.digest] = seal.entries
         if self._epoch.name:
-            self._put(sealed, seal)
+            self._put([sealed], self._epoch.name)
         return sealed
 
     def unseal(self, label: str) -> None:
@@ -201,20 +204,37 @@ class Seals:
         at = int(np.searchsorted(entries["name"], value))
         return int(entries["checksum"][at]) if at < entries.size and entries["name"][at] == value else None
 
-    def _put(self, sealed: Sealed, seal: Seal) -> None:
+    def damaged(self) -> list[StoragePath]:
+        """Return the paths of lost and damaged seals, or of the index that names them; none before the first one."""
+        if self._root is None or (epoch := self._epoch.name or self._epoch.read_current()) is None:
+            return []
+        try:
+            rows = self._read_index()
+        except StoreError:
+            return [self._root.own(layout.SEALS.format(epoch))]
+        return [self._root.own(_table(one)) for one in rows if self._read_entries(one) is None]
+
+    def write(self) -> None:
+        """Write all seals that were made from records again, of a store whose lock this process holds."""
+        if (epoch := self._epoch.name or self._epoch.read_current()) is not None:
+            self._put(self._sealed, epoch)
+
+    def _put(self, some: Iterable[Sealed], epoch: str) -> None:
         """Write checksums for other processes, unsynced: after a loss of power they are rebuilt from records."""
         assert self._root is not None
-        table, index = self._root.own(_table(sealed)), self._root.own(layout.SEALS.format(self._epoch.name))
-        with explain_write_errors(table):
-            table.put(seal.to_bytes(), synced=False)
-            index.put(json.dumps(self._sealed).encode(), synced=False)
+        index = self._root.own(layout.SEALS.format(epoch))
+        with explain_write_errors(index):
+            for one in some:
+                self._root.own(_table(one)).put(entries_to_bytes(self._entries[one.digest]), synced=False)
+            rows = json.dumps(self._sealed)
+            index.put(b"%08x %s" % (zlib.crc32(rows.encode()), rows.encode()), synced=False)
 
     def _rows(self, inputs: str | None = None) -> list[Sealed]:
         """Return the seals in order: all, or those before a unit of some inputs.
 
         Raise :class:`StoreError` if the store is past that unit.
         """
-        rows = self._sealed or self._read_index()
+        rows = self._sealed or self._known_index()
         if inputs is None:
             return rows
         earlier = [*itertools.takewhile(lambda one: one.inputs != inputs, rows)]
@@ -223,29 +243,49 @@ class Seals:
             raise StoreError(msg)
         return earlier
 
+    def _known_index(self) -> list[Sealed]:
+        """Return the seals in order; none if their index is lost or damaged, which readers rebuild from records."""
+        with suppress(StoreError):
+            return self._read_index()
+        return []
+
     def _read_index(self) -> list[Sealed]:
+        """Return the seals in order; :class:`StoreError` if their index is lost or damaged."""
         assert self._root is not None
-        epoch = self._epoch.name or self._epoch.read_current()
+        path = self._root.own(layout.SEALS.format(self._epoch.name or self._epoch.read_current()))
         try:
-            raw = json.loads(self._root.own(layout.SEALS.format(epoch)).read_own())
-            return [Sealed(*map(str, one)) for one in raw]
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
-            return []
+            checksum, _, rows = path.read_own().partition(b" ")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            msg = f"{path} is missing"
+            raise StoreError(msg) from error
+        if checksum != b"%08x" % zlib.crc32(rows):
+            msg = f"{path} is damaged"
+            raise StoreError(msg)
+        return [Sealed(*one) for one in json.loads(rows)]
 
     def _entries_of(self, sealed: Sealed) -> np.ndarray:
+        """Return the entries of a seal; for a reader, of one that is lost none, as the records are there.
+
+        On a worker it is damage: the driver writes it again.
+        """
         entries = self._entries.get(sealed.digest)
         if entries is None:
-            assert self._root is not None
-            path = self._root.own(_table(sealed))
-            try:
-                read = Seal.entries_from(path.read_own())
-            except FileNotFoundError:
-                read = None if self._epoch.name else np.zeros(0, ENTRY)
-            if read is None:
-                msg = f"{path} is missing or damaged: {MADE_AGAIN}"
-                raise DamagedError(msg, [path])
-            entries = self._entries[sealed.digest] = read
+            if (entries := self._read_entries(sealed)) is None:
+                if self._epoch.name:
+                    assert self._root is not None
+                    path = self._root.own(_table(sealed))
+                    msg = f"{path} is missing or damaged: {MADE_AGAIN}"
+                    raise DamagedError(msg, [path])
+                entries = np.zeros(0, ENTRY)
+            self._entries[sealed.digest] = entries
         return entries
+
+    def _read_entries(self, sealed: Sealed) -> np.ndarray | None:
+        assert self._root is not None
+        try:
+            return entries_from(self._root.own(_table(sealed)).read_own())
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
 
 
 def _table(sealed: Sealed) -> str:
