@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from dask.utils import format_bytes
 
 from daskfs.errors import JobError
 from daskfs.graph.engine import DESCENTS, Seen, engine_of_sample
@@ -84,7 +85,7 @@ from daskfs.kernels.neighbors.descent_search import descent_neighbors, pynndesce
 from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
-from daskfs.stages.cost import Array, Cost, GiB, Objects, fullest
+from daskfs.stages.cost import Array, Cost, Objects, fullest
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.storage import used_bytes
@@ -208,8 +209,8 @@ def check_room(context: Context, stage: Stage) -> None:
     spilled = used_bytes(store.path(layout.SPILL.format(name)))
     if needed - spilled > free:
         msg = (
-            f"output.path {store.url}: the search for neighbors (graph {name}) writes about {needed / GiB:,.2f} GiB "
-            f"there, which it deletes at its end; {spilled / GiB:,.2f} GiB are written, and {free / GiB:,.2f} GiB are "
+            f"output.path {store.url}: the search for neighbors (graph {name}) writes about {format_bytes(needed)} "
+            f"there, which it deletes at its end; {format_bytes(spilled)} are written, and {format_bytes(free)} are "
             "free. Make room, and the same command goes on, or set output.path to a larger disk."
         )
         raise JobError(msg)

@@ -12,11 +12,13 @@ import numpy as np
 
 from daskfs.criteria.invariants import are_crossed, is_too_large, tests_of
 from daskfs.criteria.registry import Method
+from daskfs.errors import DamagedError
 from daskfs.ranking.dropped import dropped_features, selected_features
 from daskfs.ranking.settings import RunSettings
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
+from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 
@@ -142,9 +144,15 @@ def write_parquet(store: Store, name: str, table: Any) -> None:
 
 
 def read_parquet(store: Store, name: str, columns: list[str] | None = None) -> Any:
-    """Return a Parquet file of a store, or some columns of it, as a :class:`pyarrow.Table`; None if there is none."""
+    """Return a Parquet file of a store, or some columns of it, as a :class:`pyarrow.Table`; None if there is none.
+
+    :class:`DamagedError` if there was one.
+    """
     data = store.read_bytes(name)
     if data is None:
+        if store.seals.stated(name) is not None:
+            msg = f"{store.url}/{name} is missing: {MADE_AGAIN}"
+            raise DamagedError(msg, [store.path(name)])
         return None
     import pyarrow as pa
     import pyarrow.parquet as pq

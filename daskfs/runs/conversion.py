@@ -25,7 +25,7 @@ from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import as_output_path
 from daskfs.store import layout
-from daskfs.store.store import Store
+from daskfs.store.store import Store, remove_unfinished
 from daskfs.tiles.plan import TilePlan, is_of_same_data, parameters_of
 
 
@@ -110,5 +110,5 @@ def write_tiles(
             except DaskfsError as error:
                 name_failure(store, error)
                 raise
-        store.remove_unfinished()
+        remove_unfinished(store)
     return runner.recomputed

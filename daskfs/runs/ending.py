@@ -16,7 +16,7 @@ from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.store import Store
+from daskfs.store.store import Store, remove_unfinished
 from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan
 
@@ -33,7 +33,7 @@ def finish_run(
     from daskfs.report.summary import run_facts
 
     run.lock.check()
-    run.store.remove_unfinished()
+    remove_unfinished(run.store)
     for name in layout.RESULTS:
         run.store.read_bytes(name)  # raises if a late writer has replaced the table
     facts = run_facts(run.store, plan, tiles, times, batches)

@@ -214,14 +214,7 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
 
 def read_manifest(store: Store) -> dict[str, Any]:
     """Return ``run.json``; :class:`StoreError` if it is missing, damaged or of another format version."""
-    try:
-        manifest = store.read_json(layout.RUN_JSON)
-    except StoreError as error:
-        msg = (
-            f"{str(error).removesuffix('.')}: restore it from a copy, choose another output.path, or start over with "
-            "--overwrite."
-        )
-        raise StoreError(msg) from error
+    manifest = store.read_json(layout.RUN_JSON)
     if manifest is None:
         msg = f"{store.url} is not a daskfs run: it has no {layout.RUN_JSON}."
         raise StoreError(msg)

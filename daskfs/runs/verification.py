@@ -148,8 +148,8 @@ def _removed(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
     mine = [path for path in damaged if path.lies_in(store.path("")) and path != kept and path.is_there()]
     mine = [path for path in mine if path.suffix != ".jsonl"]  # its other records are intact
     for path in mine:
-        with explain_write_errors(path):
-            path.remove_below(store.path(""))
+        with explain_write_errors(path), suppress(StoreError):  # a link leads there
+            store.path(path.name_below(store.path(""))).remove_below(store.path(""))
     return len(mine)
 
 

@@ -18,6 +18,7 @@ from daskfs.stages.kind import P, StageKind, current_reference, kind_of, name_of
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.addresses import address_of, url_of
+from daskfs.store.documents import RESTORE
 from daskfs.store.records import is_inside
 
 PLANNED_CLASSES = 16
@@ -139,7 +140,7 @@ class Plan:
         try:
             return cls(**{**raw, "stages": stages_from(raw["stages"]), "tiles_url": url_of(raw["tiles_url"], where)})
         except (KeyError, TypeError, StoreError) as error:
-            msg = f"{where}/{layout.PLAN_JSON} is damaged: {str(error).rstrip('.')}."
+            msg = f"{where}/{layout.PLAN_JSON} is damaged: {str(error).rstrip('.')}: {RESTORE}"
             raise StoreError(msg) from error
 
 

@@ -70,6 +70,12 @@ class PureObjectPath:
             raise ValueError(msg)
         return type(self)(self.root, "/".join([*self._parts, *added]))
 
+    def own(self, name: str) -> Self:
+        """Return the path of a name in this directory of a run, in which there are no links."""
+        return self / name
+
+    own_folder = own
+
     @property
     def _parts(self) -> list[str]:
         return self.key.split("/") if self.key else []
@@ -118,3 +124,11 @@ class PureObjectPath:
         """Return the relative path from a folder of the same bucket, for a link in a page of the folder, else a URL."""
         is_near = self.root == folder.parts[0]
         return posixpath.relpath(f"/{self.key}", "/".join(["", *folder.parts[1:]])) if is_near else str(self)
+
+    def regular(self) -> Self:
+        """Return the path itself: every object can be read to its end."""
+        return self
+
+    def resolve(self) -> Self:
+        """Return the path itself."""
+        return self

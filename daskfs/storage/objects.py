@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
-from typing import IO, Any, Self, TypeVar, overload
+from typing import IO, Any, TypeVar, overload
 
 from daskfs.storage.clients import as_os_errors, client_of, pause, with_retries
 from daskfs.storage.local import LocalPath
@@ -107,19 +107,9 @@ class ObjectPath(PureObjectPath):
     It has the methods of :class:`daskfs.storage.local.LocalPath`.
     """
 
-    def regular(self) -> Self:
-        """Return the path itself: every object can be read to its end."""
-        return self
-
-    def resolve(self) -> Self:
-        """Return the path itself."""
-        return self
-
     # -------------------------------------------------------------------------------------------- metadata and listing
-    @property
-    def is_remote(self) -> bool:
-        """Whether each access is a request to a service."""
-        return True
+    is_remote = True
+    """Whether each access is a request to a service."""
 
     def errors(self) -> Any:
         """Return a context that turns errors of this path into :class:`OSError`."""
@@ -215,11 +205,7 @@ class ObjectPath(PureObjectPath):
         """Return the object."""
         return bytes(self.read_buffer())
 
-    def own(self, name: str) -> ObjectPath:
-        """Return the path of a name below this one."""
-        return self / name
-
-    own_folder, read_own = own, read_bytes
+    read_own = read_bytes
 
     def read_buffer(self) -> memoryview:
         """Return the object without a copy."""

@@ -42,13 +42,16 @@ class Epoch:
         self._head: dict[str, Any] | None = None
         self._checked = -np.inf
 
-    def begin(self, inherited: Mapping[str, list[str]]) -> None:
-        """Begin an epoch, which ends those of other drivers; `inherited` are the valid record files, by stage."""
+    def begin(self, inherited: Mapping[str, list[str]], documents: Mapping[str, int]) -> None:
+        """Begin an epoch, which ends those of other drivers.
+
+        `inherited` are the valid record files, by stage, and `documents` the checksums of valid documents, by name.
+        """
         assert self._root is not None
         self.name, self._head = uuid.uuid4().hex[:EPOCH_DIGITS], None
         path = self._root / layout.EPOCH
         with explain_write_errors(path):
-            path.put(json.dumps({"epoch": self.name, "inherited": inherited}).encode())
+            path.put(json.dumps({"epoch": self.name, "inherited": inherited, "documents": documents}).encode())
             for seals in self._root.own_folder(layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
                 seals.remove()
 
@@ -73,6 +76,11 @@ class Epoch:
     def read_current(self) -> str | None:
         """Return the name of the epoch that the store is in now, None if no driver has begun one."""
         return self._read_head().get("epoch")
+
+    def counts(self, name: str, epoch: str, checksum: int) -> bool:
+        """Return whether a document is valid: one of the current epoch, or that this has inherited."""
+        head = self._read_head()
+        return head.get("epoch") in (None, epoch) or head.get("documents", {}).get(name) == checksum
 
     def valid(self, stage: str, names: Collection[str]) -> list[str]:
         """Return the names of the record files of a stage that are valid, oldest first, by ``.epoch`` as read once.

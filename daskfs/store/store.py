@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from daskfs.store.arrays import (
     open_zarr,
     zarr_document,
 )
+from daskfs.store.documents import NAMES, RESTORE, check_epoch, from_document, to_document, valid_documents
 from daskfs.store.epoch import Epoch
 from daskfs.store.outputs import OutputLog
 from daskfs.store.record_files import RecordFiles, Records
@@ -98,7 +99,8 @@ class Store:
     def begin_epoch(self, *, fresh: bool = False) -> None:
         """Begin an epoch, which ends those of other drivers. Existing records stay valid unless `fresh`."""
         if self.root is not None:
-            self.epoch.begin({} if fresh else self.record_files.inherited())
+            records = {} if fresh else self.record_files.inherited()
+            self.epoch.begin(records, valid_documents(self.root, self.epoch))
             self.forget()
 
     def forget(self) -> None:
@@ -244,7 +246,9 @@ class Store:
         return data
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write an object as JSON with sorted keys."""
+        """Write an object as JSON with sorted keys; of :data:`daskfs.store.documents.NAMES` with epoch and checksum."""
+        if name in NAMES and self.root is not None:
+            value = to_document(value, self.epoch)
         self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
 
     def read_json(self, name: str, kind: type = dict) -> Any:
@@ -256,12 +260,17 @@ class Store:
         if data is None:
             return None
         try:
-            found = json.loads(data)
+            found: Any = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise self._damaged(name, f"is damaged: {error}") from error
         if not isinstance(found, kind):
             raise self._damaged(name, f"is damaged: it holds {'a list' if isinstance(found, list) else 'no object'}.")
-        return found
+        if name not in NAMES or self.root is None:
+            return found
+        if (document := from_document(cast("dict[str, Any]", found))) is None:
+            raise self._damaged(name, "is damaged: its checksum is not that of its content.")
+        check_epoch(name, *document[1:], self.epoch, self.url)
+        return document[0]
 
     def need_json(self, name: str, kind: type = dict) -> Any:
         """Return a JSON object of an earlier stage; raise :class:`DamagedError` if it is missing or damaged."""
@@ -271,6 +280,8 @@ class Store:
         return found
 
     def _damaged(self, name: str, problem: str) -> DamagedError:
+        if name in NAMES:
+            problem = f"{problem.rstrip('.')}: {RESTORE}"
         return DamagedError(f"{self.url}/{name} {problem}", [] if self.root is None else [self.path(name)])
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any] | None = None) -> None:
@@ -325,15 +336,6 @@ class Store:
         if self.root is not None:
             self.target(name).remove()
 
-    def remove_unfinished(self) -> None:
-        """Delete temporary files and folders of killed processes. An object store has none: its writes are atomic."""
-        if not isinstance(self.root, LocalPath):
-            return
-        for folder, folders, names in os.walk(self.root):
-            for name in filter(UNFINISHED_WRITE.fullmatch, (*folders, *names)):
-                with suppress(OSError):  # a leftover only costs disk space
-                    LocalPath(folder, name).remove()
-
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
         """Return whether an open object has the checksum that an earlier stage recorded, if one did."""
         stated = self.seals.stated(name)
@@ -344,6 +346,16 @@ class Store:
             checksum = zlib.crc32(piece, checksum)
         file.seek(0)
         return checksum == stated
+
+
+def remove_unfinished(store: Store) -> None:
+    """Delete temporary files and folders of killed processes. An object store has none: its writes are atomic."""
+    if not isinstance(store.root, LocalPath):
+        return
+    for folder, folders, names in os.walk(store.root):
+        for name in filter(UNFINISHED_WRITE.fullmatch, (*folders, *names)):
+            with suppress(OSError):  # a leftover only costs disk space
+                LocalPath(folder, name).remove()
 
 
 class _Watching(Watch):

@@ -18,12 +18,12 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage, first_parameters, stages_from, stages_to_json, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.addresses import url_of
+from daskfs.store.documents import RESTORE
 from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
 from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE, TileParameters
 from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes
 
-RESTORE = "restore it from a copy, choose another output.path, or start over with --overwrite."
 STORED_NAME_BYTES = 32
 """Bytes of a stored row name, assumed while name lengths are unknown."""
 

@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 import zarr
 
+from daskfs.store import documents
+from tests.execution.runs import write_document
+
 from .command import daskfs, labels, matrix
 
 Job = dict[str, Any]
@@ -126,7 +129,10 @@ def edit(name: str, **values: Any) -> Callable[[Path], object]:
 
     def change(folder: Path) -> None:
         document = json.loads((folder / name).read_text(encoding="utf-8"))
-        (folder / name).write_text(json.dumps({**document, **values}), encoding="utf-8")
+        if name in documents.NAMES:
+            write_document(folder / name, {**document, **values})
+        else:
+            (folder / name).write_text(json.dumps({**document, **values}), encoding="utf-8")
 
     return change
 

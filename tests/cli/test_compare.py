@@ -20,6 +20,7 @@ from daskfs.execution import connection
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.runs.benchmark import members
 from tests.cli.command import daskfs, refused, rows_of
+from tests.execution.runs import write_document
 from tests.report.test_render import assert_sound
 
 pytestmark = [pytest.mark.cluster, pytest.mark.figures]
@@ -355,7 +356,7 @@ def test_runs_that_cannot_be_compared(finished: Path, tmp_path: Path) -> None:
     refused(daskfs("compare", study, few, "-q"), 2, "leave out")
     shutil.copytree(few, tmp_path / "half")
     manifest = json.loads((tmp_path / "half/run.json").read_text())
-    (tmp_path / "half/run.json").write_text(json.dumps({**manifest, "status": "running"}))
+    write_document(tmp_path / "half/run.json", {**manifest, "status": "running"})
     with pytest.raises(StoreError, match="is not finished"):
         compare_runs([few, tmp_path / "half"], tmp_path / "o")
     shutil.copytree(few, tmp_path / "without")

@@ -23,7 +23,7 @@ from daskfs.storage import LocalPath
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
-from tests.execution.runs import Stop
+from tests.execution.runs import Stop, write_document
 
 pytestmark = pytest.mark.cluster
 
@@ -60,7 +60,10 @@ def without_records(folder: Path) -> dict[str, bytes]:
     """Return every file of a run that holds no times, by name."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     timed = (layout.EVENTS, layout.RUN_JSON, layout.REPORT_HTML, *layout.OWNERSHIP, "records")
-    return {name: path.read_bytes() for name, path in files.items() if not any(part in name for part in timed)}
+    found = {name: path.read_bytes() for name, path in files.items() if not any(part in name for part in timed)}
+    for name in (name for name in found if name.endswith(layout.PLAN_JSON)):
+        found[name] = json.dumps(json.loads(found[name]) | {"written": ""}).encode()  # in which epoch
+    return found
 
 
 def ran_afresh(folder: Path, job: Job) -> dict[str, bytes]:
@@ -165,7 +168,7 @@ def test_a_run_of_another_daskfs_gives_way_too(tmp_path: Path) -> None:
     assert daskfs("run", write_job(tmp_path, wrong), "-q").code == INPUT
     manifest = json.loads((tmp_path / "run/run.json").read_text())
     manifest |= {"daskfs_version": "0.0.1", "tiles": {"of": "old"}}
-    (tmp_path / "run/run.json").write_text(json.dumps(manifest))
+    write_document(tmp_path / "run/run.json", manifest)
     outcome = daskfs("run", write_job(tmp_path, right))
     assert outcome.code == 0, outcome.err
     assert "was begun by daskfs 0.0.1, this is " in outcome.err

@@ -18,7 +18,7 @@ import yaml
 from daskfs import load_job, open_run, run_job
 from daskfs.errors import RunStoppedError
 from tests.cli.command import daskfs, refused
-from tests.execution.runs import Stop
+from tests.execution.runs import Stop, write_document
 
 pytestmark = pytest.mark.cluster
 
@@ -238,7 +238,7 @@ def test_a_received_run_writes_nowhere_else(tmp_path: Path, where: str, address:
     document = json.loads((run / where).read_text())
     one = document["tiles"] if where == "run.json" else document
     one["url" if where == "run.json" else "tiles_url"] = str(home) if address == "/home" else address
-    (run / where).write_text(json.dumps(document))
+    write_document(run / where, document)
     before = contents(home)
     outcomes = [daskfs("run", job, "-q"), daskfs("report", run), daskfs("verify", run, "-q"), daskfs("status", run)]
     assert contents(home) == before

@@ -178,7 +178,7 @@ def test_run_json_says_what_was_done(run: Path) -> None:
         assert stage["units"] >= 1
         assert stage["seconds"] >= 0
     assert {stage["name"] for stage in facts["stages"]} >= {"ingest", "score", "rank", "evaluate"}
-    assert (Path(facts["ranking"]), Path(facts["report"])) == (run / "ranking.csv", run / "report.html")
+    assert (run / facts["ranking"], run / facts["report"]) == (run / "ranking.csv", run / "report.html")
 
 
 # ---------------------------------------------------------------------------- the report

@@ -16,7 +16,7 @@ import pytest
 
 from daskfs.job.job import load_job, make_cluster
 from daskfs.storage import as_path
-from daskfs.store.store import Store
+from daskfs.store.store import Store, remove_unfinished
 from daskfs.store.write_errors import no_room
 
 from .command import basic_job, daskfs, refused, write_job
@@ -196,7 +196,7 @@ class TestDisks:
         assert [path.name for path in left] == [".nfs0001"]
         assert not (tmp_path / "run" / "a").exists()
         is_open = False
-        store.remove_unfinished()
+        remove_unfinished(store)
         assert list((tmp_path / "run").iterdir()) == []
 
     def test_what_else_cannot_be_deleted_is_named_with_its_folder(

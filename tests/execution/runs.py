@@ -22,6 +22,7 @@ from daskfs.execution.clusters.forkserver import METHOD_KEY
 from daskfs.execution.clusters.local import prepare
 from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
+from daskfs.storage import ObjectPath
 from daskfs.store.records import Record, lines_of
 from daskfs.store.store import Store
 from tests.cli.command import daskfs
@@ -184,6 +185,11 @@ def records(run_directory: Path) -> dict[str, Record]:
         for stage in sorted(path.name for path in folder.iterdir() if path.is_dir()):
             found.update({f"{name}/{stage}/{unit}": record for unit, record in recorded(folder.parent, stage).items()})
     return found
+
+
+def write_document(path: Path | ObjectPath, document: dict[str, Any]) -> None:
+    """Write ``run.json`` or ``plan.json`` as a driver does."""
+    Store(path.parent).write_json(path.name, {key: value for key, value in document.items() if key != "written"})
 
 
 def recorded(store: Path, stage: str) -> dict[int, Record]:

@@ -29,7 +29,7 @@ from daskfs.execution.pool import Pool
 from daskfs.stages.kind import all_kinds, name_of
 from daskfs.store import layout
 from daskfs.store.records import Record
-from daskfs.store.store import Store
+from daskfs.store.store import Store, remove_unfinished
 from tests.events import read_events
 from tests.execution.damage import verified
 from tests.execution.halting import EVERY, FOLDER_KEY, MOMENTS, n_executing, n_tasks
@@ -657,7 +657,7 @@ def test_what_was_never_put_in_place_is_removed(tmp_path: Path, monkeypatch: pyt
     for path in (*(tmp_path / name for name in names), *others):
         path.touch()
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    store.remove_unfinished()
+    remove_unfinished(store)
     after = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert before - after == {tmp_path / name for name in names}
 

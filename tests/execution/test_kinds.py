@@ -25,6 +25,7 @@ from daskfs.stages.units import create_arrays
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from tests.cli.command import basic_job, daskfs, refused, write_job
+from tests.execution.runs import write_document
 
 
 class RowParameters(StageParameters):
@@ -99,7 +100,7 @@ def test_a_hostile_plan_runs_nothing(tmp_path: Path) -> None:
     raw = json.loads(path.read_text())
     for reference in ("os:system", "daskfs.runs.pipeline:run_job", "daskfs.store.store:Store"):
         raw["stages"][-1]["kind"] = reference
-        path.write_text(json.dumps(raw))
+        write_document(path, raw)
         context = Context(Store(tmp_path / "run"))
         with pytest.raises(StoreError, match="which this daskfs does not have"):
             create_arrays(context, Plan.from_json(raw, "somewhere").stages)

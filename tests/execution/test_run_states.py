@@ -26,6 +26,7 @@ from daskfs.store.store import Store
 from tests.cli.command import N_SAMPLES, basic_job, daskfs, refused, write_job
 from tests.execution.damage import status_of, verified
 from tests.execution.halting import FOLDER_KEY
+from tests.execution.runs import write_document
 
 pytestmark = pytest.mark.cluster
 
@@ -74,7 +75,7 @@ def test_a_killed_run_is_told_and_goes_on(killed: tuple[Path, Owner], tmp_path: 
     run, (job, owner) = copied(killed, tmp_path), killed
     begun = json.loads((run / "run.json").read_text())
     slow = {"stage": "score", "unit": 0, "worker": "tcp://10.0.0.1:1", "since": "12:00"}
-    (run / "run.json").write_text(json.dumps({**begun, "slow": [slow]}))
+    write_document(run / "run.json", {**begun, "slow": [slow]})
     status = status_of(run)
     assert (status["status"], status["owner"]) == ("killed", {"process": owner.process, "host": owner.host})
     assert status["state"] == f"killed: {owner} is gone, last unit done at {status['last_unit']}{GOES_ON}"
@@ -175,7 +176,7 @@ def test_a_run_that_ends_while_it_is_looked_at(killed: tuple[Path, Owner], tmp_p
     whole = json.loads((run / "run.json").read_text())
 
     def ending(store: Store) -> LockState:
-        store.write_json("run.json", {**whole, "status": "done"})
+        write_document(run / "run.json", {**whole, "status": "done"})
         return look(store)
 
     with mock.patch.object(manifest, "lock_state", ending):

@@ -28,7 +28,7 @@ from daskfs.store import epoch as epochs
 from daskfs.store import layout
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import METHODS, OUTPUTS, Damage, run_quietly, storage_job, verified
-from tests.execution.runs import Stop, asked_of, record_file, recorded
+from tests.execution.runs import Stop, asked_of, record_file, recorded, write_document
 
 pytestmark = pytest.mark.cluster
 
@@ -235,7 +235,7 @@ def test_a_plan_deletes_nothing_outside(tmp_path: Path) -> None:
         content = (run / file).read_bytes()
         found = json.loads(content)
         (found if file == "plan.json" else found["tiles"])["stages"][0][key] = "../victim"
-        (run / file).write_text(json.dumps(found))
+        write_document(run / file, found)
         refused(daskfs("run", job, "-q"), 3, "names '../victim', which is no name in the store")
         assert victim.exists(), (file, key)
         (run / file).write_bytes(content)

@@ -15,6 +15,7 @@ from daskfs.errors import WriteError
 from daskfs.export import anndata_file, api
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused
+from tests.execution.runs import write_document
 from tests.export.runs import Ranked
 
 pytestmark = pytest.mark.cluster
@@ -78,7 +79,7 @@ def test_neither_a_run_nor_its_data_are_written_to(dense: Ranked, tmp_path: Path
 def test_runs_that_cannot_be_read(dense: Ranked, tmp_path: Path, change: dict[str, object], parts: tuple[str]) -> None:
     shutil.copytree(dense.run, tmp_path / "run")
     manifest = json.loads((tmp_path / "run/run.json").read_text())
-    (tmp_path / "run/run.json").write_text(json.dumps({**manifest, **change}))
+    write_document(tmp_path / "run/run.json", {**manifest, **change})
     refused(call("export", tmp_path / "run", tmp_path / "t.npz"), 3, *parts)
     assert not (tmp_path / "t.npz").exists()
 

@@ -27,7 +27,7 @@ from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import OUTPUTS, one_of_each_kind, run_quietly, status_of, storage_job, verified
-from tests.execution.runs import HERE, command, started, wait_for_units, write_job
+from tests.execution.runs import HERE, command, started, wait_for_units, write_document, write_job
 from tests.objects.proxy import FAULTS, Proxy, proxy
 from tests.objects.server import KEY, SECRET, reach
 
@@ -119,9 +119,7 @@ def test_the_results_are_those_of_a_run_on_disk(local: Path, finished: Finished,
     there = set(everything(finished.url))
     assert {name for name in names if "#" not in name} <= there
     assert ".lock" not in there
-    assert (
-        json.loads(ObjectPath.of(f"{finished.url}/run.json").read_bytes())["ranking"] == f"{finished.url}/ranking.csv"
-    )
+    assert json.loads(ObjectPath.of(f"{finished.url}/run.json").read_bytes())["ranking"] == "ranking.csv"
 
 
 def test_a_second_start_finds_nothing_to_do(local: Path, finished: Finished, bucket: str) -> None:
@@ -230,7 +228,7 @@ def test_a_run_without_a_lock_is_of_unknown_status(tmp_path: Path, bucket: str) 
     """It may be in a store that has none."""
     run_quietly(small_job(tmp_path, bucket))
     manifest = ObjectPath.of(f"{bucket}/run.json")
-    manifest.write_bytes(json.dumps({**json.loads(manifest.read_bytes()), "status": "running"}).encode())
+    write_document(manifest, {**json.loads(manifest.read_bytes()), "status": "running"})
     for lock in (None, b"{"):
         if lock is not None:
             ObjectPath.of(f"{bucket}/.lock").write_bytes(lock)

@@ -18,6 +18,7 @@ from daskfs.errors import StoreError
 from daskfs.stages.kind import StageKind, all_kinds
 from daskfs.stages.stage import Plan, Stage
 from tests.cli.command import basic_job, daskfs, refused, write_job
+from tests.execution.runs import write_document
 
 KINDS = {kind.reference: kind for kind in all_kinds()}
 NO_SUCH_VALUE = [[{"no": "such value"}]]
@@ -96,6 +97,6 @@ def test_a_run_with_other_parameters_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run" / "plan.json"
     raw = json.loads(path.read_text())
     next(stage for stage in raw["stages"] if stage["name"] == "score")["parameters"]["slab_columns"] = "7"
-    path.write_text(json.dumps(raw))
+    write_document(path, raw)
     for verb in (("status", tmp_path / "run"), ("report", tmp_path / "run"), ("run", job, "-q")):
         refused(daskfs(*verb), 3, "plan.json is damaged", "stage score, parameter 'slab_columns'", "valid integer")

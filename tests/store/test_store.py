@@ -20,7 +20,7 @@ from daskfs.store.arrays import counted_bytes, open_zarr
 from daskfs.store.completeness import units_not_done
 from daskfs.store.outputs import Outputs
 from daskfs.store.records import Record
-from daskfs.store.store import Store
+from daskfs.store.store import Store, remove_unfinished
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -330,5 +330,5 @@ def test_folders_of_a_killed_deletion_are_deleted(tmp_path: Path, monkeypatch: p
         patched.setattr(shutil, "rmtree", lambda *_, **__: None)
         store.delete("sums/3")
     assert list(tmp_path.rglob("0.json"))
-    store.remove_unfinished()
+    remove_unfinished(store)
     assert list((tmp_path / "sums").iterdir()) == []
