@@ -18,7 +18,7 @@ from daskfs.runs.journal import Journal
 from daskfs.runs.manifest import lock_directory
 from daskfs.runs.repair import rerun_on_damage
 from daskfs.runs.runner import Runner, fill_tiles
-from daskfs.runs.tiles import plan_tiles
+from daskfs.runs.tiles import has_read, plan_tiles
 from daskfs.stages.cost import Workers
 from daskfs.stages.failures import name_failure
 from daskfs.stages.limits import check_memory
@@ -26,6 +26,7 @@ from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import as_output_path
 from daskfs.store import layout
 from daskfs.store.store import Store, remove_unfinished
+from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan, is_of_same_data, parameters_of
 
 
@@ -91,6 +92,9 @@ def write_tiles(
             stages = Plan.from_json(begun, store.url).stages
             if not is_of_same_data(stages, tiles.stages):
                 msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
+                raise StoreError(msg)
+            if read_tile_info(store) is None and not has_read(stages, tiles.stages, store.url):
+                msg = f"the source of {store.url} changed since its conversion began: restore it, or delete the tiles."
                 raise StoreError(msg)
             tiles = dataclasses.replace(  # keep the tile shape, whatever the memory limit is now
                 tiles,

@@ -7,7 +7,7 @@ from daskfs.runs.active_run import ActiveRun
 from daskfs.runs.manifest import clear, new_manifest, refuse_scored
 from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
-from daskfs.runs.tiles import plan_tiles
+from daskfs.runs.tiles import has_read, plan_tiles
 from daskfs.sources.collection import is_gone
 from daskfs.stages.cost import Workers
 from daskfs.stages.limits import check_memory
@@ -51,7 +51,10 @@ class Preparation:
         if begun is None:
             return current, False
         if begun.fingerprint == current.fingerprint and is_of_same_data(begun.stages, current.stages):
-            return (begun if begun.stages else current), True
+            if not begun.stages:
+                return current, True
+            if self._is_filled(begun) or has_read(begun.stages, current.stages, begun.url):
+                return begun, True
         if current.base is not None:
             n_rows = current.shape.n_samples - current.base.parameters.shape.n_samples
             self._appended = (

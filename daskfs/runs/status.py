@@ -21,7 +21,15 @@ from daskfs.job.storage import with_storage_access
 from daskfs.kernels.statistics.column_hash import describe_equal
 from daskfs.runs.batches import batch_jobs, find_batches
 from daskfs.runs.journal import read_activity
-from daskfs.runs.manifest import batch_runs, file_checksum, open_finished, read_manifest, read_state, refuse_foreign
+from daskfs.runs.manifest import (
+    batch_runs,
+    file_checksum,
+    lock_directory,
+    open_finished,
+    read_manifest,
+    read_state,
+    refuse_foreign,
+)
 from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
@@ -242,13 +250,14 @@ def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[s
 
 
 def rewrite_report(url: str) -> dict[str, Any]:
-    """Rewrite the report of a finished run; :class:`StoreError` if there is no finished run."""
+    """Rewrite the report of a finished run, under its lock; :class:`StoreError` if there is no finished run."""
     from daskfs.report.summary import write_report
 
     store, manifest = open_finished(url)
-    path = write_report(store, manifest)
-    manifest["files"] = {layout.REPORT_HTML: file_checksum(store, layout.REPORT_HTML)}
-    store.write_json(layout.RUN_JSON, manifest)
+    with lock_directory(store, layout.RUN_JSON, "daskfs run", "directory", lambda _: None):
+        path = write_report(store, manifest)
+        manifest["files"] = {layout.REPORT_HTML: file_checksum(store, layout.REPORT_HTML)}
+        store.write_json(layout.RUN_JSON, manifest)
     return {"report": str(path)}
 
 

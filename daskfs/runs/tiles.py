@@ -7,6 +7,7 @@ data set is loaded.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -20,20 +21,20 @@ from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
-from daskfs.sources.state import source_state, unchanged_rows
+from daskfs.sources.state import may_be_rewritten, source_state, unchanged_rows
 from daskfs.sources.zarr_array import ZarrMember
 from daskfs.stages.cost import MIN_UNITS, Workers
-from daskfs.stages.stage import digest
+from daskfs.stages.stage import Stage, digest
 from daskfs.storage import as_path, is_url
 from daskfs.store import layout
 from daskfs.store.addresses import address_of
-from daskfs.store.context import open_tiles
+from daskfs.store.context import Context, open_tiles
 from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 from daskfs.store.subset import columns_to_text, open_part_or_source, part_spec
 from daskfs.store.tiles import TileInfo, read_tile_info
-from daskfs.tiles.ingest import KeptBands, TileParameters
-from daskfs.tiles.plan import TileBase, TilePlan, plan_ingest
+from daskfs.tiles.ingest import INGEST_STAGE, KeptBands, TileParameters, is_unchanged
+from daskfs.tiles.plan import TileBase, TilePlan, parameters_of, plan_ingest
 from daskfs.tiles.shapes import plan_shape, serves_in_place
 from daskfs.version import __version__
 
@@ -168,6 +169,16 @@ def plan_source(
     flags |= {f"has_{name}": name in info.sample_columns for name in SAMPLE_COLUMNS}
     flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
     return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
+
+
+def has_read(begun: Sequence[Stage], now: Sequence[Stage], tiles_url: str) -> bool:
+    """Return whether the bands that stages of tiles have ingested are those of the source as it is now."""
+    parameters = parameters_of(begun)
+    if not may_be_rewritten(parameters.state, parameters_of(now).state):
+        return True
+    context = Context(Store(tiles_url))
+    ingested = sorted(context.store.records.units(INGEST_STAGE.name))
+    return all(is_unchanged(context, parameters, unit) for unit in ingested)
 
 
 def _is_of_source(before: TileParameters, now: TileParameters) -> bool:

@@ -1,7 +1,9 @@
 """Detection of sources that changed after the run was planned.
 
 Size and modification time decide. The real path does not: login and compute nodes, automounters and renamed mounts show
-one file under several. Only a link that was turned to another file of the same device counts as a change.
+one file under several. Only a link that was turned to another file of the same device counts as a change. Where a file
+has only another change time or inode, as after a copy, ``chmod``, or a rewrite that restores the modification time, the
+rows that were read already decide: :func:`daskfs.tiles.ingest.is_unchanged`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.some_rows import SomeRows
 from daskfs.sources.stored_column import Source
+from daskfs.sources.zarr_chunks import METADATA
 from daskfs.storage import ObjectPath, as_path, is_url
 
 if TYPE_CHECKING:
@@ -43,12 +46,12 @@ class SourceState:
     beside
         States of the separate files that its spec names.
     places
-        Real path, device and inode of the files and directories by their names in the spec.
+        Real path, device, inode and change time (ns) of the files and directories by their names in the spec.
     """
 
     source: Mapping[str, JsonValue]
     beside: Mapping[str, JsonValue]
-    places: Mapping[str, tuple[str, int, int]]
+    places: Mapping[str, tuple[str, int, int, int]]
 
     def contents(self) -> dict[str, Any]:
         """Return all but the places, as JSON-able values."""
@@ -63,10 +66,15 @@ def source_state(spec: SourceSpec, source: Source) -> SourceState:
 def turned_link(planned: SourceState, now: SourceState) -> str | None:
     """Return the name of a link that leads to another file of the same device in a later state; None without one."""
     for name, place in planned.places.items():
-        (path, device, inode), (path_now, device_now, inode_now) = place, now.places.get(name, place)
+        (path, device, inode, _), (path_now, device_now, inode_now, _) = place, now.places.get(name, place)
         if path_now != path and device_now == device and inode_now != inode:
             return name
     return None
+
+
+def may_be_rewritten(planned: SourceState, now: SourceState) -> bool:
+    """Return whether a file may hold other values in a later state of the same sizes and modification times."""
+    return any(now.places.get(name, place)[2:] != place[2:] for name, place in planned.places.items())
 
 
 def changed_file(
@@ -152,15 +160,21 @@ def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> SourceState:
     return SourceState(source, beside, places)
 
 
-def _place(reference: str) -> tuple[str, int, int] | None:
-    """Return real path, device and inode of a file or directory, of a pattern those of its folder; None for a URL."""
+def _place(reference: str) -> tuple[str, int, int, int] | None:
+    """Return real path, device, inode and change time of a file or directory; None for a URL.
+
+    They are those of its folder for a pattern. The change time of a directory of tables is the last one of its files.
+    """
     found = split_reference(reference)
     path = as_path(reference) if found is None else found[0]
     if isinstance(path, ObjectPath) or is_generated(reference):
         return None
     path = next(part for part in (path, *path.parents) if part.exists())
     status = path.stat()
-    return str(path.resolve()), status.st_dev, status.st_ino
+    changed = status.st_ctime_ns
+    if path.is_dir() and not any((path / name).is_file() for name in METADATA):
+        changed = max((one.st_ctime_ns for _, one in path.files_matching(["*"])), default=changed)
+    return str(path.resolve()), status.st_dev, status.st_ino, changed
 
 
 def _table_in_parts(source: Source | None) -> TableSource | None:

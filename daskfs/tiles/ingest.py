@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.errors import InputError
+from daskfs.errors import DamagedError, InputError
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.labels import Task
 from daskfs.kernels.missing import observe
@@ -206,6 +206,28 @@ def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, 
     store.outputs.add_earlier(record, but=layout.SAMPLE.partition("/")[0])
     write_sample(store, shape, unit, block)
     return dict(record["facts"])
+
+
+def is_unchanged(context: Context, parameters: TileParameters, unit: int) -> bool:
+    """Return whether the source still has the values of a band that was ingested, or the band is ingested again.
+
+    False if there is nothing to compare them with, as for an X that is used in place and may miss values.
+    """
+    store, band = context.store, parameters.shape.band(unit)
+    with planned_source(context, parameters, band) as source:
+        block = source.read_rows(band.start, band.stop)
+    if not parameters.write_x:
+        is_hashed = not parameters.may_miss
+        return is_hashed and np.array_equal(store.open(layout.HASHES)[unit], column_hashes(block, band.start))
+    try:
+        stored = Tiles(store, TileInfo(parameters.shape, "", "")).read_rows(band)
+    except DamagedError:
+        return True
+    if not is_sparse(block):
+        return np.array_equal(block, stored, equal_nan=True)
+    block.sum_duplicates()
+    names = ("indptr", "indices", "data")
+    return all(np.array_equal(getattr(block, name), getattr(stored, name), equal_nan=name == "data") for name in names)
 
 
 def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:

@@ -181,3 +181,13 @@ def test_a_run_that_ends_while_it_is_looked_at(killed: tuple[Path, Owner], tmp_p
 
     with mock.patch.object(manifest, "lock_state", ending):
         assert daskfs("status", run, "--json").json["status"] == "done"
+
+
+def test_a_report_is_written_under_the_lock_of_its_run(tmp_path: Path) -> None:
+    assert daskfs("run", write_job(tmp_path, basic_job(tmp_path)), "-q").code == 0
+    run = tmp_path / "run"
+    before = (run / "report.html").read_bytes()
+    with manifest.lock_directory(Store(run), "run.json", "daskfs run", "output.path", lambda _: None):
+        refused(daskfs("report", run), 4, str(run))
+        assert (run / "report.html").read_bytes() == before
+    assert daskfs("report", run).code == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.state import SourceState, changed_file, source_state, turned_link
+from daskfs.sources.state import SourceState, changed_file, may_be_rewritten, source_state, turned_link
 from tests.cli.command import basic_job, daskfs, refused, write_job
 
 from .writers import KINDS, labels, matrix
@@ -57,8 +57,10 @@ def test_every_source_behind_a_link(kind: Any, link: Path, tmp_path: Path) -> No
     ],
 )
 def test_only_another_file_of_the_same_device_is_another_one(now: tuple[str, int, int], is_turned: bool) -> None:
-    planned, found = (SourceState({}, {}, {"X": place}) for place in (("/a", 1, 7), now))
+    planned, found = (SourceState({}, {}, {"X": (*place, 0)}) for place in (("/a", 1, 7), now))
     assert turned_link(planned, found) == ("X" if is_turned else None)
+    assert may_be_rewritten(planned, found) == (now[2] != 7)
+    assert may_be_rewritten(found, SourceState({}, {}, {"X": (*now, 1)}))
 
 
 @pytest.mark.parametrize("data", ["X.npy", "y.npy"], ids=["source", "labels"])
