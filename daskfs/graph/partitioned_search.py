@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from dask.utils import format_bytes
 
 from daskfs.errors import JobError
 from daskfs.graph.engine import DESCENTS, Seen, engine_of_sample
@@ -201,6 +200,8 @@ def check_room(context: Context, stage: Stage) -> None:
 
     Files that are spilled already count. Other stages and object stores have room.
     """
+    from dask.utils import format_bytes
+
     store, parameters = context.store, stage.parameters_of(ASSIGN_STAGE, BUILD_STAGE)
     if store.root is None or parameters is None or (free := store.root.free_bytes()) is None:
         return

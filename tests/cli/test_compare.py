@@ -15,7 +15,7 @@ import yaml
 
 from daskfs import compare_runs, load_study, make_study, run_study
 from daskfs.criteria.registry import criteria
-from daskfs.errors import InputError, JobError, StoreError
+from daskfs.errors import DamagedError, InputError, JobError, StoreError
 from daskfs.execution import connection
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.runs.benchmark import members
@@ -361,6 +361,9 @@ def test_runs_that_cannot_be_compared(finished: Path, tmp_path: Path) -> None:
         compare_runs([few, tmp_path / "half"], tmp_path / "o")
     shutil.copytree(few, tmp_path / "without")
     (tmp_path / "without/evaluation_summary.parquet").unlink()
+    with pytest.raises(DamagedError, match="is missing: 'daskfs run' makes it again"):
+        compare_runs([few, tmp_path / "without"], tmp_path / "o")
+    shutil.rmtree(tmp_path / "without/records")  # cut down to its tables
     with pytest.raises(InputError, match="has no evaluation"):
         compare_runs([few, tmp_path / "without"], tmp_path / "o")
     with pytest.raises(JobError, match="name the runs"):
