@@ -18,9 +18,9 @@ from daskfs.ranking.settings import RunSettings
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
-from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.context import Context
 from daskfs.store.store import Store
+from daskfs.store.write_errors import MADE_AGAIN
 
 RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
 TEST_COLUMNS = ("pvalue", "qvalue")

@@ -30,16 +30,13 @@ from daskfs.storage import (
     map_concurrent,
 )
 from daskfs.storage.clients import client_of
-from daskfs.store.write_errors import explain_write_errors, try_to_remove
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
 """Errors that Zarr and its codecs raise for a damaged chunk."""
 
 CHECKSUM_BYTES = 4
 """Bytes of the CRC-32C at the end of a chunk."""
-
-MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a converted store."
-
 
 METADATA = "zarr.json"
 
@@ -60,8 +57,12 @@ class Watch:
     def begin_write(self) -> None:
         """Raise :class:`StoreError` if this process may no longer write."""
 
-    def begin_removal(self) -> None:
-        """Raise :class:`StoreError` if this process may not delete damaged chunks."""
+    remedy = MADE_AGAIN
+    """What makes damaged chunks again."""
+
+    def may_remove(self) -> bool:
+        """Return whether this process may delete damaged chunks; :class:`StoreError` if it no longer may."""
+        return True
 
     def written(self, chunks: Mapping[str, Written]) -> None:
         """Note written chunks, by key."""
@@ -177,7 +178,7 @@ class ChunkedArray:
             msg = f"cannot decode chunk {', '.join(map(str, paths))}: {error}."
             if self._foreign:
                 raise StoreError(msg) from error
-            msg += f" {_removed(damaged)}: {MADE_AGAIN}"
+            msg += f" {_removed(damaged)}: {self._watch.remedy}"
             raise DamagedError(msg, damaged) from error
 
     def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]]:
@@ -258,16 +259,15 @@ class ChunkedArray:
 
     def _missing(self, path: StoragePath) -> DamagedError:
         found = path.is_there()
-        self._watch.begin_removal()
-        try_to_remove(path)
-        return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
+        if self._watch.may_remove():
+            try_to_remove(path)
+        return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {self._watch.remedy}", [path])
 
     def _remove_damaged(self, positions: list[tuple[int, ...]]) -> list[StoragePath]:
         """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""
         if self._foreign:
             return []
-        self._watch.begin_removal()
-        damaged = []
+        removes, damaged = self._watch.may_remove(), list[StoragePath]()
         for position in positions:
             region = tuple(
                 slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
@@ -282,7 +282,8 @@ class ChunkedArray:
                 if _has_failed(error):
                     raise
                 damaged.append(self._path(position))
-                try_to_remove(damaged[-1])
+                if removes:
+                    try_to_remove(damaged[-1])
         return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:

@@ -18,6 +18,7 @@ from daskfs.sources.stored_column import Source, StoredColumn
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.addresses import url_of
+from daskfs.store.epoch import ReadEpoch
 from daskfs.store.process_cache import Holdings
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
@@ -276,9 +277,14 @@ def sample_column_of(tiles: Tiles, name: str, rows: slice = slice(None)) -> np.n
     return stored_sample_column(tiles.store, name, rows)
 
 
-def open_tiles(url: str) -> Tiles:
-    """Open a finished tile store; raise :class:`StoreError` if it is missing, unfinished or of another version."""
+def open_tiles(url: str, *, is_own: bool = False) -> Tiles:
+    """Open a finished tile store; raise :class:`StoreError` if it is missing, unfinished or of another version.
+
+    Damaged files are deleted, to be made again, in the tiles of an own run alone.
+    """
     store = Store(as_path(url))
+    if not is_own:
+        store.epoch = ReadEpoch(store.root, "'daskfs verify --remove', then 'daskfs convert' make it again.")
     info = read_tile_info(store)
     if info is None:
         msg = f"{store.url} is not a finished tile store: it has no {layout.TILES_JSON}."
@@ -295,4 +301,4 @@ def planned_tiles(url: str, fingerprint: str, where: str) -> Tiles:
             "--overwrite."
         )
         raise StoreError(msg)
-    return open_tiles(url) if info is None else Tiles(Store(url), info)
+    return open_tiles(url, is_own=as_path(url).lies_in(as_path(where)))

@@ -20,7 +20,7 @@ from daskfs.errors import InUseError, StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of
-from daskfs.store.write_errors import explain_write_errors
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 CHECK_SECONDS = {True: 10.0, False: 1.0}
 """Seconds for which a check of the epoch is valid, in an object store (True) and on a disk (False)."""
@@ -36,6 +36,9 @@ class Epoch:
     name
         Name of the epoch; empty for a process that only reads, or has yet to begin one.
     """
+
+    remedy = MADE_AGAIN
+    """What makes damaged files again."""
 
     def __init__(self, root: StoragePath | None, name: str = "") -> None:
         self._root, self.name = root, name
@@ -73,6 +76,11 @@ class Epoch:
             raise InUseError(msg)
         self._checked = time.monotonic()
 
+    def may_remove(self) -> bool:
+        """Return whether this process may delete damaged files; :class:`StoreError` if its epoch has ended."""
+        self.check(now=True)
+        return True
+
     def read_current(self) -> str | None:
         """Return the name of the epoch that the store is in now, None if no driver has begun one."""
         return self._read_head().get("epoch")
@@ -105,3 +113,15 @@ class Epoch:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
             return {}
         return head if isinstance(head, dict) and isinstance(head.get("inherited"), dict) else {}
+
+
+class ReadEpoch(Epoch):
+    """Epoch of a store that is only read; `remedy` says what makes its damaged files again."""
+
+    def __init__(self, root: StoragePath | None, remedy: str) -> None:
+        super().__init__(root)
+        self.remedy = remedy
+
+    def may_remove(self) -> bool:
+        """Return False."""
+        return False

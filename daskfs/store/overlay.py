@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daskfs.errors import StoreError
 from daskfs.storage import StoragePath, as_path
-from daskfs.store.epoch import Epoch
+from daskfs.store.epoch import Epoch, ReadEpoch
 from daskfs.store.record_files import RecordFiles
 from daskfs.store.record_index import RecordIndex
 from daskfs.store.records import Record, encode
 from daskfs.store.store import Store
-
-
-class _ReadEpoch(Epoch):
-    """Epoch of a store that is only read."""
-
-    def check(self, *, now: bool = False) -> None:
-        """Raise :class:`StoreError` before anything is deleted, which is when a check is due `now`."""
-        if now:
-            msg = f"{self._root} is only read here, and a file in it is damaged or missing: see 'daskfs verify'."
-            raise StoreError(msg)
 
 
 class _OverlayRecords(RecordFiles):
@@ -58,7 +47,7 @@ class Overlay(Store):
 
     def __init__(self, base: Store, folder: Path) -> None:
         super().__init__(base.root)
-        self.epoch = _ReadEpoch(base.root)
+        self.epoch = ReadEpoch(base.root, "see 'daskfs verify'.")
         self.records = _OverlayRecords(base.path(""), self.epoch)
         self._folder = as_path(folder)
 

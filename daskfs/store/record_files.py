@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from daskfs.errors import DamagedError, StoreError
 from daskfs.storage import StoragePath, map_concurrent
 from daskfs.store import layout
-from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.epoch import Epoch
 from daskfs.store.record_index import Line, RecordIndex
 from daskfs.store.records import Record, decode, encode, epoch_of, place_of
-from daskfs.store.write_errors import explain_write_errors
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 TOGETHER = 256
 """Number of single-record files of a stage at which the driver merges them."""

@@ -24,10 +24,9 @@ import numpy as np
 from daskfs.errors import DamagedError, StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
-from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.epoch import Epoch
 from daskfs.store.records import Record
-from daskfs.store.write_errors import explain_write_errors
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 ROUND = "#"
 """Separates the name of a stage from the number of a round in the label of a seal."""

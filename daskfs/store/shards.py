@@ -20,7 +20,7 @@ import numpy as np
 
 from daskfs.errors import DamagedError
 from daskfs.storage import StoragePath, map_concurrent
-from daskfs.store.arrays import MADE_AGAIN, checksum_of, count_bytes, counted_bytes, decode, encode, read_anew
+from daskfs.store.arrays import checksum_of, count_bytes, counted_bytes, decode, encode, read_anew
 from daskfs.store.layout import SHARD, SHARD_INDEX
 from daskfs.store.store import Store
 from daskfs.store.write_errors import try_to_remove
@@ -181,10 +181,10 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
         read_anew(path, partial(_fill, start=first, held=held))
         return [_decoded(piece, held[piece.start - first :][: piece.size]) for piece in run]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, EOFError, ValueError, RuntimeError) as error:
-        store.epoch.check(now=True)
-        try_to_remove(path)
+        if store.epoch.may_remove():
+            try_to_remove(path)
         what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
-        msg = f"{path} {what}: {MADE_AGAIN}"
+        msg = f"{path} {what}: {store.epoch.remedy}"
         raise DamagedError(msg, [path]) from error
 
 

@@ -19,7 +19,6 @@ from daskfs.errors import DamagedError, StoreError
 from daskfs.storage import LocalPath, PathName, StoragePath, as_path, map_concurrent
 from daskfs.store.arrays import (
     CHECKSUM_BYTES,
-    MADE_AGAIN,
     METADATA,
     OTHER,
     Array,
@@ -36,7 +35,7 @@ from daskfs.store.epoch import Epoch
 from daskfs.store.outputs import OutputLog
 from daskfs.store.record_files import RecordFiles, Records
 from daskfs.store.seals import Seals
-from daskfs.store.write_errors import explain_write_errors, try_to_remove
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
 
 MAX_OPENED = 4096
 """Arrays kept open, 3 kB each. A loop opens others in every round, and a pass over sparse X three for each band."""
@@ -187,9 +186,9 @@ class Store:
         except DamagedError:
             raise
         except StoreError as error:
-            self.epoch.check(now=True)
-            try_to_remove(path / METADATA)
-            msg = f"{str(error).removesuffix('.')}. {MADE_AGAIN}"
+            if self.epoch.may_remove():
+                try_to_remove(path / METADATA)
+            msg = f"{str(error).removesuffix('.')}. {self.epoch.remedy}"
             raise DamagedError(msg, [path / METADATA]) from error
 
     def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
@@ -367,8 +366,12 @@ class _Watching(Watch):
     def begin_write(self) -> None:
         self._store.epoch.check()
 
-    def begin_removal(self) -> None:
-        self._store.epoch.check(now=True)
+    @property
+    def remedy(self) -> str:  # type: ignore[override]
+        return self._store.epoch.remedy
+
+    def may_remove(self) -> bool:
+        return self._store.epoch.may_remove()
 
     def written(self, chunks: Mapping[str, Written]) -> None:
         self._store.outputs.add_chunks({f"{self._name}/{key}": written for key, written in chunks.items()})

@@ -137,7 +137,8 @@ class TilePart(Source):
 
     def __init__(self, spec: SourceSpec, url: str) -> None:
         self._url, self._batch = url, spec.only_batch
-        self._tiles = tiles = open_tiles(url).unfilled()
+        is_of_run = spec.source != url  # by a relative address: of the run that a batch belongs to
+        self._tiles = tiles = open_tiles(url, is_own=is_of_run).unfilled()
         shape = tiles.shape
         self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
         self._rows = None if spec.only_batch is None else rows_of_batch(tiles, spec.only_batch)

@@ -15,6 +15,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 GiB = 2**30
 FREE_BYTES = 4 * GiB
 """Free bytes from which a disk is not called full: more than any single write."""
+MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a converted store."
 NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 

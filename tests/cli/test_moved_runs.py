@@ -274,3 +274,22 @@ def test_nothing_is_opened_through_a_link(tmp_path: Path, name: str) -> None:
     assert [outcome.err for outcome in outcomes if "Traceback" in outcome.err or outcome.code == 1] == []
     if name == ".lock":
         refused(daskfs("run", job, "-q"), 3, f"{run / name} is a symbolic link")
+
+
+@pytest.mark.parametrize("what", ["flipped", "deleted"])
+def test_a_run_leaves_other_tiles_as_they_are(tmp_path: Path, what: str) -> None:
+    write_data(tmp_path)
+    convert(tmp_path)
+    chunk = tmp_path / "tiles" / "X" / "c" / "0" / "0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    if what == "deleted":
+        chunk.unlink()
+    before = contents(tmp_path / "tiles")
+    job = job_of(tmp_path, tmp_path / "run", "tiles elsewhere")
+    outcome = daskfs("run", job, "-q")
+    refused(outcome, 3, str(chunk), "'daskfs verify --remove', then 'daskfs convert' make it again")
+    assert contents(tmp_path / "tiles") == before
+    assert daskfs("verify", tmp_path / "tiles", "--remove", "-q").code == 3
+    convert(tmp_path)
+    assert daskfs("run", job, "-q").code == 0

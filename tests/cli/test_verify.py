@@ -305,6 +305,8 @@ def test_a_run_that_reads_a_tile_store(tiles: Path, tmp_path: Path) -> None:
     assert chunk.exists(), "what lies outside of the run is not its own to delete"
     delete(folder / "scores/LaplacianScore/c/0/1")
     refused(daskfs("run", job, "-q"), 3, str(chunk), "daskfs convert")
+    assert chunk.exists()
+    verified(tiles, "--remove")
     assert convert_again(tiles) == {"ingest": 1}
     assert run_quietly(job)["recomputed"] == {"score": 1}
     assert (folder / "ranking.csv").read_bytes() == before

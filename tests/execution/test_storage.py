@@ -452,7 +452,7 @@ def test_a_read_only_disk(small_disk: Callable[[str], Path], tmp_path: Path) -> 
     mine = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None, output={"path": str(disk / "run")})
     run_quietly(mine)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    refused(daskfs("report", disk / "run"), 1, str(disk / "run"), "Read-only")
+    refused(daskfs("report", disk / "run"), 3, str(disk / "run"), "Read-only")
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     truncate(disk / "run/scores/VarianceScore/c/0/1")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
