@@ -8,7 +8,6 @@ compared as the files that hold them.
 from __future__ import annotations
 
 import dataclasses
-import json
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -176,7 +175,7 @@ def ranked(data: dict[str, Any], output: Path, methods: list[Any], **evaluate: A
     """Run a job until its selections are tested."""
     with pytest.raises(RunStoppedError):
         run_job(job_of(data, output, methods, **evaluate), Stop("evaluate"))
-    parameters = Plan.from_json(json.loads((output / "plan.json").read_text()), "").parameters_of(EVALUATE_STAGE)
+    parameters = Plan.from_json(Store(output).read_json("plan.json"), str(output)).parameters_of(EVALUATE_STAGE)
     assert parameters is not None
     return Ranked(Store(output), parameters)
 
