@@ -330,7 +330,7 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
     """
     begun = new_manifest(job)
     if overwrite:
-        store.begin_epoch(fresh=True)
+        store.begin_epoch(fresh=True, keeps_documents=False)
         clear(store)
     if store.read_bytes(layout.RUN_JSON) is None:
         return begun, ""

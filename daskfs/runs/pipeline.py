@@ -162,7 +162,9 @@ class _Execution:
             self.run.open_log()
             if not settings.is_joined:
                 client = stack.enter_context(connect(settings))
+            self.run.lock.check()
             self.store.begin_epoch()
+            self.run.save()  # before any output: what another driver has ended here since is no longer what is there
             self.journal.message(
                 "",
                 "run_started",

@@ -95,11 +95,14 @@ class Store:
         assert isinstance(self.records, RecordFiles)
         return self.records
 
-    def begin_epoch(self, *, fresh: bool = False) -> None:
-        """Begin an epoch, which ends those of other drivers. Existing records stay valid unless `fresh`."""
+    def begin_epoch(self, *, fresh: bool = False, keeps_documents: bool = True) -> None:
+        """Begin an epoch, which ends those of other drivers.
+
+        Existing records stay valid unless `fresh`, and valid documents if `keeps_documents`.
+        """
         if self.root is not None:
             records = {} if fresh else self.record_files.inherited()
-            self.epoch.begin(records, valid_documents(self.root, self.epoch))
+            self.epoch.begin(records, valid_documents(self.root, self.epoch) if keeps_documents else {})
             self.forget()
 
     def forget(self) -> None:

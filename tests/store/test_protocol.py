@@ -185,3 +185,82 @@ def test_the_fault_of_outputs_under_final_names_is_found(start: str) -> None:
 def test_no_part_can_be_left_out(without: str) -> None:
     protocol = Protocol()._replace(**{without: False})
     assert any(is_wrong(state) for start in STARTS.values() for state in reached(start, protocol))
+
+
+# ------------------------------------------------------------------------------ documents that the driver itself writes
+class Document(NamedTuple):
+    epoch: str
+    job: str
+    is_done: bool
+
+
+class Writer(NamedTuple):
+    """A driver, as far as its ``run.json`` goes: one that starts over begins an epoch and clears the store first."""
+
+    job: str
+    starts_over: bool
+    at: str = "start"
+    epoch: str = ""
+
+
+class Place(NamedTuple):
+    writers: tuple[Writer, ...]
+    epoch: str = ""  # what .epoch names, and the document that it has taken over
+    inherited: Document | None = None
+    document: Document | None = None
+
+    def counts(self, *, has_epochs: bool) -> Document | None:
+        """Return the document that a reader believes."""
+        is_valid = self.document is not None and (
+            self.document.epoch == self.epoch or self.document == self.inherited or not has_epochs
+        )
+        return self.document if is_valid else None
+
+
+def writer_steps(place: Place, number: int, *, has_epochs: bool) -> Iterator[Place]:
+    writer = place.writers[number]
+
+    def then(at: str, *, begins: str = "", **changed: object) -> Place:
+        now = writer._replace(at=at, epoch=begins or writer.epoch)
+        writers = (*place.writers[:number], now, *place.writers[number + 1 :])
+        return place._replace(writers=writers, **changed)  # type: ignore[arg-type]
+
+    taken_over = place.counts(has_epochs=has_epochs)
+    if writer.at == "start" and writer.starts_over:
+        yield then("clear", begins=f"{number}.0")._replace(epoch=f"{number}.0", inherited=None)
+    elif writer.at == "clear":
+        yield then("prepare", document=None)
+    elif writer.at in ("start", "prepare"):
+        yield then("begin", document=Document(writer.epoch or place.epoch, writer.job, is_done=False))
+    elif writer.at == "begin":
+        yield then("announce", begins=f"{number}.1")._replace(epoch=f"{number}.1", inherited=taken_over)
+    elif writer.at == "announce":
+        yield then("check", document=Document(writer.epoch, writer.job, is_done=False))
+    elif writer.at == "check" and place.epoch == writer.epoch:
+        yield then("finish")
+    elif writer.at == "finish":
+        yield then("end", document=Document(writer.epoch, writer.job, is_done=True))
+
+
+def is_deceived(place: Place, *, has_epochs: bool) -> bool:
+    """Return whether a reader believes that another job is done than that whose outputs are being written."""
+    found = place.counts(has_epochs=has_epochs)
+    working = (writer for writer in place.writers if writer.at in ("check", "finish", "end"))
+    owner = next((writer for writer in working if writer.epoch == place.epoch), None)
+    return found is not None and found.is_done and owner is not None and owner.job != found.job
+
+
+@pytest.mark.parametrize("has_epochs", [True, False])
+def test_a_document_of_a_driver_that_has_lost_the_store_does_not_count(has_epochs: bool) -> None:
+    """Without its epoch, that a frozen driver of another job writes at last is believed."""
+    start = Place((Writer("A", starts_over=False), Writer("B", starts_over=True)))
+    seen, front = {start}, [start]
+    while front:
+        place = front.pop()
+        for one in (one for i in (0, 1) for one in writer_steps(place, i, has_epochs=has_epochs)):
+            if one not in seen:
+                seen.add(one)
+                front.append(one)
+    assert len(seen) > 30
+    assert any(is_deceived(place, has_epochs=has_epochs) for place in seen) != has_epochs
+    assert any(all(writer.at == "end" for writer in place.writers) for place in seen)
