@@ -83,7 +83,8 @@ def _write(store: Store, prefix: str, facts: Mapping[str, Any], error: BaseExcep
         root = root.parent  # the tiles of a run
     folder = root.own_folder(layout.FAILURES_DIR)
     with suppress(OSError, DaskfsError):  # a full disk, or a directory that another run has taken over
-        store.epoch.check(now=True)
+        if not store.epoch.may_change():
+            return ""
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         attempt = 1 + sum(name.startswith(prefix) for name in names)
         path = root / layout.FAILURE.format(prefix if prefix == "run" else f"{prefix}{attempt}")

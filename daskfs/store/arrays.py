@@ -60,7 +60,7 @@ class Watch:
     remedy = MADE_AGAIN
     """What makes damaged chunks again."""
 
-    def may_remove(self) -> bool:
+    def may_change(self) -> bool:
         """Return whether this process may delete damaged chunks; :class:`StoreError` if it no longer may."""
         return True
 
@@ -259,7 +259,7 @@ class ChunkedArray:
 
     def _missing(self, path: StoragePath) -> DamagedError:
         found = path.is_there()
-        if self._watch.may_remove():
+        if self._watch.may_change():
             try_to_remove(path)
         return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {self._watch.remedy}", [path])
 
@@ -267,7 +267,7 @@ class ChunkedArray:
         """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""
         if self._foreign:
             return []
-        removes, damaged = self._watch.may_remove(), list[StoragePath]()
+        removes, damaged = self._watch.may_change(), list[StoragePath]()
         for position in positions:
             region = tuple(
                 slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)

@@ -76,8 +76,8 @@ class Epoch:
             raise InUseError(msg)
         self._checked = time.monotonic()
 
-    def may_remove(self) -> bool:
-        """Return whether this process may delete damaged files; :class:`StoreError` if its epoch has ended."""
+    def may_change(self) -> bool:
+        """Return whether this process may delete damaged files and note failures; raise as :meth:`check` does."""
         self.check(now=True)
         return True
 
@@ -122,6 +122,6 @@ class ReadEpoch(Epoch):
         super().__init__(root)
         self.remedy = remedy
 
-    def may_remove(self) -> bool:
+    def may_change(self) -> bool:
         """Return False."""
         return False

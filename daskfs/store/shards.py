@@ -181,7 +181,7 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
         read_anew(path, partial(_fill, start=first, held=held))
         return [_decoded(piece, held[piece.start - first :][: piece.size]) for piece in run]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, EOFError, ValueError, RuntimeError) as error:
-        if store.epoch.may_remove():
+        if store.epoch.may_change():
             try_to_remove(path)
         what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
         msg = f"{path} {what}: {store.epoch.remedy}"

@@ -189,7 +189,7 @@ class Store:
         except DamagedError:
             raise
         except StoreError as error:
-            if self.epoch.may_remove():
+            if self.epoch.may_change():
                 try_to_remove(path / METADATA)
             msg = f"{str(error).removesuffix('.')}. {self.epoch.remedy}"
             raise DamagedError(msg, [path / METADATA]) from error
@@ -373,8 +373,8 @@ class _Watching(Watch):
     def remedy(self) -> str:  # type: ignore[override]
         return self._store.epoch.remedy
 
-    def may_remove(self) -> bool:
-        return self._store.epoch.may_remove()
+    def may_change(self) -> bool:
+        return self._store.epoch.may_change()
 
     def written(self, chunks: Mapping[str, Written]) -> None:
         self._store.outputs.add_chunks({f"{self._name}/{key}": written for key, written in chunks.items()})
