@@ -413,11 +413,11 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
     If ``run.json`` cannot be read, files are deleted only if the directory holds no other names than those of a run.
     """
     try:
-        manifest = store.read_json(layout.RUN_JSON)
-        if manifest is None:
+        if (data := store.read_bytes(layout.RUN_JSON)) is None:
             return
+        manifest = json.loads(data)  # also of an epoch that has ended
         is_ours = isinstance(manifest, dict) and "daskfs_version" in manifest
-    except StoreError:
+    except (StoreError, ValueError):
         is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, *layout.OWNERSHIP}
     if not is_ours:
         msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs: choose another output.path."

@@ -302,3 +302,12 @@ def test_a_kill_while_a_directory_is_taken_over(
     before, _, file = json.loads(manifest)["error"].rpartition("(")  # each failure has a file of its own
     assert (outcome.code, outcome.err.rpartition("(")[0]) == (INPUT, f"daskfs: {before}")
     assert "failures" in file
+
+
+def test_a_run_is_started_over_beside_other_files(tmp_path: Path) -> None:
+    """Which stay, whether or not the run before was finished."""
+    job = write_job(tmp_path, basic_job(tmp_path))
+    assert daskfs("run", job, "-q").code == 0
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    assert daskfs("run", job, "-q", "--overwrite").code == 0
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
