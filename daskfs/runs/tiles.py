@@ -190,13 +190,11 @@ def _is_of_source(before: TileParameters, now: TileParameters) -> bool:
 def _kept_bands(before: TileParameters, now: TileParameters, n_rows: int) -> int:
     """Return the number of bands of the earlier tiles that can be kept if the first `n_rows` rows are unchanged.
 
-    It is 0 if X is stored otherwise now, or was a single band, whose height need not be one that bands have; and if X
-    is used in place and values may be missing, as there are no hashes then by which its values are compared.
+    It is 0 if X is stored otherwise now, or was a single band, whose height need not be one that bands have.
     """
     old, new = before.shape, now.shape
     is_same = (old.dtype, old.is_sparse, before.x_path) == (new.dtype, new.is_sparse, now.x_path)
-    is_compared = now.write_x or not now.may_miss
-    return n_rows // old.tile_rows if is_same and is_compared and old.n_bands > 1 else 0
+    return n_rows // old.tile_rows if is_same and old.n_bands > 1 else 0
 
 
 def _reading_note(source: Source, name: str, shape: Shape) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Sequence
 from dataclasses import fields
@@ -22,6 +23,8 @@ MOST_FEATURES = 2**31 - 1
 LISTED_NAMES = 20
 COLLECTION = "dask:"
 """Prefix of the source of a dask collection, before dask's token."""
+CHANGED = "changed_ns"
+"""Key of an identity for the last change time of a source's files, which is no reason alone to call it changed."""
 ENCODE = "encode categories as numbers (scikit-learn's OneHotEncoder or OrdinalEncoder)"
 CONVERT = "convert classes to text (str), and a target to numbers (float)"
 
@@ -219,11 +222,18 @@ def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str
 
 def file_state(path: StoragePath) -> list[int] | None:
     """Return size, 0 of a directory, and modification time of a file; None if there is none."""
+    state = dated_state(path)
+    return state and state[:2]
+
+
+def dated_state(path: StoragePath) -> list[int] | None:
+    """Return the :func:`file_state` of a file and the time of its last change in ns, 0 in an object store."""
     try:
         status = path.stat()
     except FileNotFoundError:
         return None
-    return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
+    size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+    return [size, status.st_mtime_ns, status.st_ctime_ns if isinstance(status, os.stat_result) else 0]
 
 
 def read_error(path: StoragePath, error: Exception, what: str) -> Exception:

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
-from daskfs.sources.checks import file_identity, file_state, is_generated, split_reference
+from daskfs.sources.checks import CHANGED, file_identity, file_state, is_generated, split_reference
 from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
@@ -155,8 +155,11 @@ def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> SourceState:
     names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
     files = {name: found[0] for name in names if name is not None and (found := split_reference(name)) is not None}
     places = {name: place for name in (spec.source, *files) if (place := _place(name)) is not None}
+    if CHANGED in identity:  # of the arrays, which lie in many files
+        places = {name: (*place[:3], max(place[3], identity[CHANGED])) for name, place in places.items()}
     states = {name: file_state(file) for name, file in files.items()}
-    source, beside = json.loads(json.dumps([dict(identity), states]))  # as plans have them
+    own = {key: value for key, value in identity.items() if key != CHANGED}
+    source, beside = json.loads(json.dumps([own, states]))  # as plans have them
     return SourceState(source, beside, places)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
-from daskfs.sources.checks import check_text, file_state, read_error
+from daskfs.sources.checks import CHANGED, check_text, dated_state, file_state, read_error
 from daskfs.sources.zarr_chunks import (
     METADATA,
     absent_chunks,
@@ -253,13 +253,17 @@ class ZarrFolder:
         return self.path / name if name else self.path
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of `arrays` and the selection, JSON-able, for change detection."""
+        """Return the state of `arrays` and the selection, JSON-able, for change detection.
+
+        Its :data:`daskfs.sources.checks.CHANGED` is the last change time of the files.
+        """
         members = {name: self.need(name) for name in arrays}
         files = [member.states(_n_sampled(place)) for place, member in enumerate(members.values())]
-        found = map_concurrent(self.path, file_state, [file for some in files for file in some])
-        states = (state or [] for state in found)  # a chunk with only the fill value need not be stored
+        found = list(map_concurrent(self.path, dated_state, [file for some in files for file in some]))
+        states = ((state or [])[:2] for state in found)  # a chunk with only the fill value need not be stored
         return {
             "kind": "zarr",
+            CHANGED: max((state[2] for state in found if state), default=0),
             **selection,
             "arrays": {
                 name: {

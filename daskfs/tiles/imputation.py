@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.kernels.missing import Observed, merge_observed
+from daskfs.kernels.statistics.column_hash import column_hashes
 from daskfs.kernels.statistics.moments import merge_tree
 from daskfs.stages.cost import PROCESS, Array, Cost
 from daskfs.stages.kind import StageKind
@@ -42,7 +43,9 @@ def take_facts_of_filled(context: Context, parameters: TileParameters, unit: int
     shape = parameters.shape
     facts = {"missing": {"policy": parameters.source.missing, "total": context.store.open(layout.FILL)[1].sum()}}
     info = TileInfo(shape, parameters.fingerprint, parameters.source.source, parameters.x_path, facts=facts)
-    take_facts(context.store, shape, unit, Tiles(context.store, info).as_counted().read_rows(shape.band(unit)))
+    band = shape.band(unit)
+    block = Tiles(context.store, info).as_counted().read_rows(band)
+    take_facts(context.store, shape, unit, block, column_hashes(block, band.start))
 
 
 def fill_cost(n_features: int) -> Cost:

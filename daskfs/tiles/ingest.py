@@ -7,6 +7,7 @@ writes the tiles unless the source is used in place.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.errors import DamagedError, InputError
+from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.labels import Task
 from daskfs.kernels.missing import observe
@@ -47,6 +48,9 @@ from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, moments_cost, tile_
 
 SUMS_AT_ONCE = 2**20
 """Row sums in one block of a pass."""
+VALUES = "values"
+"""Fact of an "ingest" unit: a hash of the values of its band, as the source had them."""
+HASH_DIGITS = 16
 REMEDY = ", or set data.missing to mean or pairwise where they are missing (rank: --missing mean)"
 NAME_BYTES = 400
 """Bytes of a feature name as read from a source, as text, and as JSON."""
@@ -172,14 +176,15 @@ def ingest_band(context: Context, parameters: TileParameters, unit: int) -> dict
     if parameters.write_x:
         _write_band(context.store, shape, unit, block)
     write_sample(context.store, shape, unit, block)
+    hashes = column_hashes(block, band.start)
     if may_miss:
         found = observe(block)
         table = np.stack([getattr(found, name) for name in layout.OBSERVED_ROWS])
         context.store.open(layout.OBSERVED)[unit : unit + 1] = table[None]
     else:
-        take_facts(context.store, shape, unit, block)
+        take_facts(context.store, shape, unit, block, hashes)
     size = block.data.nbytes + block.indices.nbytes if is_sparse(block) else block.nbytes
-    return {"source_bytes": int(size)}
+    return {"source_bytes": int(size), VALUES: _digest(hashes)}
 
 
 def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, Any] | None:
@@ -201,7 +206,7 @@ def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, 
     else:
         with planned_source(context, parameters, band) as source:
             block = source.read_rows(band.start, band.stop)
-        if not np.array_equal(store.open(layout.HASHES)[unit : unit + 1][0], column_hashes(block, band.start)):
+        if record["facts"].get(VALUES) != _digest(column_hashes(block, band.start)):
             return None
     store.outputs.add_earlier(record, but=layout.SAMPLE.partition("/")[0])
     write_sample(store, shape, unit, block)
@@ -209,29 +214,20 @@ def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, 
 
 
 def is_unchanged(context: Context, parameters: TileParameters, unit: int) -> bool:
-    """Return whether the source still has the values of a band that was ingested, or the band is ingested again.
-
-    False if there is nothing to compare them with, as for an X that is used in place and may miss values.
-    """
-    store, band = context.store, parameters.shape.band(unit)
+    """Return whether the source still has the values of a band that was ingested."""
+    record, band = context.store.records.get(INGEST_STAGE.name, unit), parameters.shape.band(unit)
     with planned_source(context, parameters, band) as source:
         block = source.read_rows(band.start, band.stop)
-    if not parameters.write_x:
-        is_hashed = not parameters.may_miss
-        return is_hashed and np.array_equal(store.open(layout.HASHES)[unit], column_hashes(block, band.start))
-    try:
-        stored = Tiles(store, TileInfo(parameters.shape, "", "")).read_rows(band)
-    except DamagedError:
-        return True
-    if not is_sparse(block):
-        return np.array_equal(block, stored, equal_nan=True)
-    block.sum_duplicates()
-    names = ("indptr", "indices", "data")
-    return all(np.array_equal(getattr(block, name), getattr(stored, name), equal_nan=name == "data") for name in names)
+    return record is None or record["facts"].get(VALUES) == _digest(column_hashes(block, band.start))
 
 
-def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
-    """Store moments and hashes of the columns of band `index`, and norms and sums of its rows.
+def _digest(hashes: np.ndarray) -> str:
+    """Return a digest of the hashes of the columns of a band, for which NaN are equal, and zeros of either sign."""
+    return hashlib.sha256(hashes.tobytes()).hexdigest()[:HASH_DIGITS]
+
+
+def take_facts(store: Store, shape: Shape, index: int, block: Block, hashes: np.ndarray) -> None:
+    """Store moments and `hashes` of the columns of band `index`, and norms and sums of its rows.
 
     `block` holds the rows of the band, shape (n_rows, n_features), dense or CSR.
     """
@@ -241,7 +237,7 @@ def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
     counts = np.full(shape.n_features, moments.count)
     rows = [counts, moments.mean, moments.m2, moments.minimum, moments.maximum, nonzero, moments.rest]
     store.open(layout.PARTIALS)[index : index + 1] = np.stack(rows).astype(np.float64)[None]
-    store.open(layout.HASHES)[index : index + 1] = column_hashes(block, band.start)[None]
+    store.open(layout.HASHES)[index : index + 1] = hashes[None]
     store.open(layout.ROW_NORMS)[band] = row_norms(block)
     store.open(layout.ROW_SUMS)[band] = row_sums(block)
 

@@ -141,7 +141,7 @@ CASES = [
     ("parquet", 2048, 3072, 2, True),  # a whole band
     ("csv", 1100, LAST, 1, False),  # many
     ("in place", 2500, LAST, 2, False),
-    ("in place", 2048, 3072, 0, True),  # without a copy, nothing can tell that values are as before
+    ("in place", 2048, 3072, 2, True),
     ("converted", 2048, 3072, 1, False),  # its chunk of rows 2000:3000 holds old and new ones
     ("csr", 2500, LAST, 1, False),  # so do the last ones of its arrays
     ("csr", 2048, 2049, 1, False),

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+import zarr
 
 from daskfs import load_job, run_job
 from daskfs.errors import RunStoppedError
@@ -21,6 +22,7 @@ from daskfs.job.job import make_cluster, make_data
 from daskfs.runs import tiles as planned_tiles
 from daskfs.runs.conversion import convert
 from daskfs.store.context import open_tiles
+from daskfs.store.store import Store
 from daskfs.tiles.shapes import plan_shape
 from tests.cli.command import daskfs, refused, write_job
 from tests.cli.test_moved_runs import tables
@@ -48,10 +50,19 @@ def write_parts(path: Path, X: np.ndarray) -> None:
         pq.write_table(table, path / f"{number}.parquet", compression="none", use_dictionary=False)
 
 
+def write_zarr(path: Path, X: np.ndarray) -> None:
+    if not path.exists():  # its parts are files; the folder of an array keeps its time where they are replaced
+        height = TILE_ROWS if path.stem == "place" else 500
+        zarr.create_array(path, shape=X.shape, chunks=(height, 3), dtype=X.dtype, compressors=None)
+    zarr.open_array(path, mode="r+")[...] = X
+
+
 KINDS: dict[str, Callable[[Path, np.ndarray], object]] = {
     "X.npy": np.save,
     "X.npz": write_npz,
     "parts": write_parts,
+    "X.zarr": write_zarr,
+    "place.zarr": write_zarr,
 }
 
 
@@ -71,9 +82,9 @@ def rewrite(path: Path, write: Callable[[Path, np.ndarray], object]) -> None:
 def copy(path: Path, write: Callable[[Path, np.ndarray], object]) -> None:
     """Replace files by copies of them."""
     del write
-    for file in files_of(path):
-        shutil.copy2(file, file.with_suffix(".copy"))
-        file.with_suffix(".copy").rename(file)
+    (shutil.copytree if path.is_dir() else shutil.copy2)(path, path.with_suffix(".copy"))
+    Store(path).target("").remove()
+    path.with_suffix(".copy").rename(path)
 
 
 def chmod(path: Path, write: Callable[[Path, np.ndarray], object]) -> None:
