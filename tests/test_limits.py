@@ -37,7 +37,7 @@ from daskfs.runs.tiles import plan_source
 from daskfs.sources import SourceSpec, open_source
 from daskfs.sources.checks import MOST_FEATURES
 from daskfs.stages.cost import Workers
-from daskfs.stages.stage import Plan
+from daskfs.stages.stage import Plan, with_fingerprints
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import as_path
 from daskfs.store import layout, store
@@ -83,7 +83,8 @@ def test_every_array_of_a_plan_holds_its_numbers_and_fits_its_codec(n: int, m: i
             {"data": {"source": "x"}, "methods": ["LaplacianScore"], "output": {"path": "x"}, "graph": graph}
         )
         filled = plan_ingest(tile_parameters(shape), 1)
-        stages = (*filled, *plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit)).stages)
+        planned = plan_run(job, TilePlan("x/tiles", shape, "", False), None, Workers(limit)).stages
+        stages = with_fingerprints((*filled, *planned), "")
         again = Plan.from_json(json.loads(json.dumps(Plan("/x/tiles", stages).to_json("/x"))), "/x")
         assert again.stages == stages
         assert min(min(s.n_units, s.peak_bytes, s.bytes_read + 1, s.bytes_written + 1) for s in stages) > 0

@@ -262,11 +262,12 @@ def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, qui
     from daskfs.execution.submission import pending_units, run_stages
     from daskfs.stages.units import create_arrays
 
-    stages = with_fingerprints(stages, context.tiles.info.fingerprint)
+    start = context.tiles.info.fingerprint
+    stages = with_fingerprints(stages, start)
     identity = digest(stages[-1].fingerprint, context.store.url)
     if context.store.root is not None:
         context.store.begin_epoch()
-        plan = Plan(context.tiles.store.url, tuple(stages), identity)
+        plan = Plan(context.tiles.store.url, tuple(stages), identity, start)
         context.store.write_json(layout.PLAN_JSON, plan.to_json(context.store.url))
     # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from daskfs.errors import DaskfsError, InputError, StoreError
+from daskfs.errors import DamagedError, DaskfsError, InputError, StoreError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import granted_workers, pool_of
@@ -15,8 +15,8 @@ from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.signals import stoppable
 from daskfs.job.blocks import DataBlock
 from daskfs.runs.journal import Journal
-from daskfs.runs.manifest import lock_directory
-from daskfs.runs.repair import rerun_on_damage
+from daskfs.runs.manifest import damage_warning, lock_directory
+from daskfs.runs.repair import Tell, rerun_on_damage
 from daskfs.runs.runner import Runner, fill_tiles
 from daskfs.runs.tiles import has_read, plan_tiles
 from daskfs.stages.cost import Workers
@@ -87,9 +87,7 @@ def write_tiles(
             return planned(dataclasses.replace(workers, memory_limit=memory_limit)).stages
 
         check_memory(tiles.stages, workers, planned_at=planned_at)
-        begun = store.read_json(layout.PLAN_JSON)
-        if begun is not None:
-            stages = Plan.from_json(begun, store.url).stages
+        if stages := _begun_stages(store, tiles, tell):
             if not is_of_same_data(stages, tiles.stages):
                 msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
                 raise StoreError(msg)
@@ -116,3 +114,19 @@ def write_tiles(
                 raise
         remove_unfinished(store)
     return runner.recomputed
+
+
+def _begun_stages(store: Store, tiles: TilePlan, tell: Tell) -> tuple[Stage, ...]:
+    """Return the stages of a conversion that has begun, or none.
+
+    A damaged plan is made again if the tiles are not finished, or are those of `tiles`.
+    """
+    try:
+        begun = store.read_json(layout.PLAN_JSON)
+        return () if begun is None else Plan.from_json(begun, store.url).stages
+    except DamagedError as error:
+        info = read_tile_info(store)
+        if info is not None and info.fingerprint != tiles.fingerprint:
+            raise
+        tell(f"{error} This conversion does so now.", damage_warning(error.paths))
+        return ()

@@ -9,8 +9,8 @@ from typing import Any
 from daskfs.execution.submission import inputs_of
 from daskfs.runs.active_run import ActiveRun
 from daskfs.runs.batches import batch_url
-from daskfs.runs.manifest import file_checksum, matches_manifest, with_paths
-from daskfs.runs.repair import damage_warning, has_pending, restore_metadata
+from daskfs.runs.manifest import damage_warning, file_checksum, matches_manifest, with_paths
+from daskfs.runs.repair import has_pending, restore_metadata
 from daskfs.runs.status import stored_stages
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import as_path
@@ -55,7 +55,10 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
     ranked = [batch for batch in manifest.get("batches", ()) if batch["methods"]] if tiles.has_batch else []
     contexts: list[tuple[Context, Sequence[Stage]]] = []
     for own in (store, *(Store(as_path(batch_url(store.url, batch["number"]))) for batch in ranked)):
-        if (own.read_json(layout.RUN_JSON) or {}).get("status") != "done" or own.read_json(layout.PLAN_JSON) is None:
+        ended = own.read_json(layout.RUN_JSON) or {}
+        if ended.get("status") != "done" or own.read_json(layout.PLAN_JSON) is None:
+            return None
+        if own is not store and not matches_manifest(own, ended, layout.REPORT_HTML):
             return None
         contexts += [(Context(one), stages) for one, stages in stored_stages(own)]
     for context, stages in contexts:

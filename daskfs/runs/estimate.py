@@ -177,7 +177,7 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         stages = [
             _in_form_of(whole[stage.name], stage, n_rows) if stage.name in whole else stage for stage in plan.stages
         ]
-        kept.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity)))
+        kept.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity), start=plan.identity))
         return kept[-1]
 
     with TemporaryDirectory() as folder:

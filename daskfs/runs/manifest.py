@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +19,13 @@ from typing import Any
 
 import psutil
 
-from daskfs.errors import StoreError
+from daskfs.errors import DamagedError, StoreError, first_few
 from daskfs.execution.submission import rebuild_seals
 from daskfs.job.job import Job
 from daskfs.runs.journal import last_unit
 from daskfs.sources.checks import COLLECTION
 from daskfs.sources.collection import OTHER_TOKENS
+from daskfs.stages.stage import digest
 from daskfs.storage import LocalPath, ObjectPath, PathName, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -197,7 +198,8 @@ def _is_locked(handle: int, kind: int) -> bool:
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
     """Raise :class:`StoreError` for a file, and for a directory with content but no `marker`.
 
-    Lock files, files about failures and unfinished writes of a killed driver do not count as content.
+    Lock files, files about failures and unfinished writes of a killed driver do not count as content. A run whose
+    ``run.json`` was lost has an epoch and a plan.
     """
     root = store.path("")
     if not root.exists():
@@ -205,9 +207,10 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
     if not root.is_dir():
         msg = f"{root} exists and is a file: choose another {key}."
         raise StoreError(msg)
-    names = (path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name))
+    names = [path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name)]
     found = sorted(name for name in names if name not in (*layout.OWNERSHIP, layout.FAILURES_DIR))
-    if found and marker not in found:
+    is_run_without = marker == layout.RUN_JSON and {layout.PLAN_JSON, layout.EPOCH} <= set(names)
+    if found and marker not in found and not is_run_without:
         msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
         raise StoreError(msg)
 
@@ -327,14 +330,22 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
     StoreError
         If the directory holds a run of another job or daskfs version that has scores, or of another format version, and
         `overwrite` is false.
+    DamagedError
+        If ``run.json`` is damaged, and neither is the plan one of this job, nor is there nothing but tiles.
     """
     begun = new_manifest(job)
     if overwrite:
         store.begin_epoch(fresh=True, keeps_documents=False)
         clear(store)
-    if store.read_bytes(layout.RUN_JSON) is None:
-        return begun, ""
-    manifest = read_manifest(store)
+    try:
+        if store.read_bytes(layout.RUN_JSON) is None:
+            if store.read_bytes(layout.PLAN_JSON) is None:
+                return begun, ""
+            msg = f"{store.url}/{layout.RUN_JSON} is missing."
+            raise DamagedError(msg, [store.path(layout.RUN_JSON)])
+        manifest = read_manifest(store)
+    except DamagedError as error:
+        return begun, _check_damaged(store, begun, error)
     if not (difference := describe_difference(manifest, begun["job"])):
         return manifest, ""
     difference = f"{store.url} {difference}"
@@ -344,6 +355,40 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
     if not is_older:
         begun["tiles"] = manifest.get("tiles")
     return begun, difference
+
+
+def damage_warning(paths: Sequence[str]) -> str:
+    """Return the warning about damaged or missing files."""
+    return f"{first_few(paths, 1)}: damaged or missing, and made again"
+
+
+def _check_damaged(store: Store, begun: dict[str, Any], error: DamagedError) -> str:
+    """Check that a run whose ``run.json`` is damaged is one of this job, and keep that as damage in its new manifest.
+
+    Returns
+    -------
+    str
+        How the run differs if its job is unknown and it has nothing but tiles; empty if it is of this job.
+
+    Raises
+    ------
+    DamagedError
+        If the plan is one of another job, or is missing while there are results.
+    """
+    begun["damages"] = [damage_warning(error.paths)]
+    try:
+        plan = store.read_json(layout.PLAN_JSON)
+    except DamagedError:
+        plan = {}
+    if plan is None and not _has_scores(store):
+        return f"{error.paths[0]} is damaged"
+    if (plan or {}).get("facts", {}).get("job_identity") != digest(begun["job"]):
+        msg = (
+            f"{error.paths[0]} is damaged or missing, and {layout.PLAN_JSON} is not the plan of this job: run the job "
+            "that began it, choose another output.path, or start over with --overwrite."
+        )
+        raise DamagedError(msg, error.paths) from error
+    return ""
 
 
 def new_manifest(job: Job) -> dict[str, Any]:
@@ -364,9 +409,14 @@ def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> No
     A run may be superseded if it is not done, and no unit after its tiles has a record, in it or in the run of a batch.
     Graph units count too, since a graph takes as long as scores. It does not matter how the run ended.
     """
-    runs = [store, *(own for _, own in batch_runs(store))]
-    if manifest["status"] == "done" or any(True for own in runs for _ in own.record_files.names()):
+    if manifest["status"] == "done" or _has_scores(store):
         raise StoreError(message)
+
+
+def _has_scores(store: Store) -> bool:
+    runs = [store, *(own for _, own in batch_runs(store))]
+    has_results = any(store.path(name).is_there() for name in layout.RESULTS)
+    return has_results or any(True for own in runs for _ in own.record_files.names())
 
 
 def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
@@ -413,9 +463,10 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
     If ``run.json`` cannot be read, files are deleted only if the directory holds no other names than those of a run.
     """
     try:
-        if (data := store.read_bytes(layout.RUN_JSON)) is None:
+        data = store.read_bytes(layout.RUN_JSON)
+        if data is None and not store.path(layout.PLAN_JSON).is_there():
             return
-        manifest = json.loads(data)  # also of an epoch that has ended
+        manifest = json.loads(data or b"")  # also of an epoch that has ended
         is_ours = isinstance(manifest, dict) and "daskfs_version" in manifest
     except (StoreError, ValueError):
         is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, *layout.OWNERSHIP}

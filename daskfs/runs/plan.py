@@ -94,16 +94,17 @@ def plan_run(
     tests, notes = plan_evaluation(job, tiles, chain, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
-    settled = tuple(moved_beside(with_fingerprints(stages, start), EDGES_SUMMARY_STAGE))
+    settled = with_fingerprints(moved_beside(stages, EDGES_SUMMARY_STAGE), start)
     # rows and folds depend on labels alone: they are drawn, or refused, while the first stages run
     first = settled[0].name
     settled = tuple(dataclasses.replace(one, begins_with=first) if one.is_of(DESIGN_STAGE) else one for one in settled)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
     facts["notes"] = [*search_notes(settled, shape.n_samples), *notes]
     facts["given"] = next((dict(found.identity) for found in (given, rep) if found is not None), None)
+    facts["job_identity"] = digest(job.identity())
     facts["job"] = digest(start, job.identity(), facts["given"])
     identity = digest(facts["job"], [stage.fingerprint for stage in settled])
-    return Plan(tiles.url, settled, identity, facts=facts, tiles_fingerprint=tiles.fingerprint)
+    return Plan(tiles.url, settled, identity, start, facts=facts, tiles_fingerprint=tiles.fingerprint)
 
 
 def planner_for_memory(

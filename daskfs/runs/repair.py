@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from daskfs.errors import DamagedError, DaskfsError, first_few
 from daskfs.execution.submission import pending_units, recorded_units
-from daskfs.runs.manifest import Lock
+from daskfs.runs.manifest import Lock, damage_warning
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import as_path
@@ -62,11 +62,6 @@ def rerun_on_damage(work: Callable[[], Result], store: Store, lock: Lock, tell: 
         except (DaskfsError, OSError):
             lock.check()
             raise
-
-
-def damage_warning(paths: Sequence[str]) -> str:
-    """Return the warning about damaged or missing files."""
-    return f"{first_few(paths, 1)}: damaged or missing, and made again"
 
 
 def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> None:

@@ -20,7 +20,7 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
-from daskfs.tiles.plan import TilePlan
+from daskfs.tiles.plan import TilePlan, parameters_of
 
 
 @dataclass
@@ -63,9 +63,10 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     context = Context(Store(as_path(tiles.url)))
     context.store.begin_epoch()
     info = read_tile_info(context.store)
-    if info is not None and info.fingerprint != tiles.fingerprint:  # bands are kept, but these tiles are not finished
+    if info is not None and (info.fingerprint, info.shape) != (tiles.fingerprint, tiles.shape):
+        # bands are kept, but these tiles are not finished
         context.store.delete(layout.TILES_JSON)
-    plan = Plan(tiles.url, tiles.stages, tiles.stages[-1].fingerprint)
+    plan = Plan(tiles.url, tiles.stages, tiles.stages[-1].fingerprint, parameters_of(tiles.stages).fingerprint)
     context.store.write_json(layout.PLAN_JSON, plan.to_json(context.store.url))
     create_arrays(context, tiles.stages)
     if tiles.note is not None and pending_units(context, plan.stage("ingest"), plan.stages):

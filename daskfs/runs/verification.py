@@ -27,7 +27,7 @@ from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.runs.manifest import batch_runs, lock_directory, matches_manifest, read_manifest, read_state, tiles_state
 from daskfs.sources.state import changed_file
 from daskfs.stages.machine import machine_cores
-from daskfs.stages.stage import Plan, Stage
+from daskfs.stages.stage import Plan, Stage, first_parameters
 from daskfs.stages.units import shared_arrays
 from daskfs.storage import (
     StoragePath,
@@ -44,7 +44,8 @@ from daskfs.store.records import Record
 from daskfs.store.seals import name_hash
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
-from daskfs.store.write_errors import explain_write_errors
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
+from daskfs.tiles.ingest import INGEST_STAGE
 from daskfs.tiles.plan import TilePlan, parameters_of
 
 BLOCK_BYTES = 4 << 20
@@ -226,7 +227,9 @@ class _Check:
         is_finished = store.path(layout.TILES_JSON).is_there()
         plan = self._plan(store, is_finished=is_finished)
         if plan is not None and plan.stages:
-            if problem := _source_problem(plan.stages):
+            if first_parameters(plan.stages, INGEST_STAGE) is None:
+                self._fail(store.path(layout.RUN_JSON), f"it is missing: {MADE_AGAIN}")
+            elif problem := _source_problem(plan.stages):
                 self.notes.append(f"{problem['path']}: {problem['problem']}")
             self._stages(store, plan.stages, is_finished=is_finished)
 

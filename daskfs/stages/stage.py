@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from daskfs.errors import StoreError
+from daskfs.errors import DamagedError, StoreError
 from daskfs.stages.cost import Cost, Held, held_from, total
 from daskfs.stages.kind import P, StageKind, current_reference, kind_of, name_of
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.addresses import address_of, url_of
-from daskfs.store.documents import RESTORE
 from daskfs.store.records import is_inside
+from daskfs.store.write_errors import MADE_AGAIN
 
 PLANNED_CLASSES = 16
 """Number of classes that a plan assumes while it is unknown."""
@@ -99,11 +99,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in order, and the tile store they read with its fingerprint."""
+    """Stages in order, what their fingerprints start from, and the tile store they read with its fingerprint."""
 
     tiles_url: str
     stages: tuple[Stage, ...]
     identity: str = ""
+    start: str = ""
     format_version: int = layout.FORMAT_VERSION
     tiles_fingerprint: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -138,10 +139,12 @@ class Plan:
             )
             raise StoreError(msg)
         try:
-            return cls(**{**raw, "stages": stages_from(raw["stages"]), "tiles_url": url_of(raw["tiles_url"], where)})
+            stages = stages_from(raw["stages"], raw["start"])
+            return cls(**{**raw, "stages": stages, "tiles_url": url_of(raw["tiles_url"], where)})
         except (KeyError, TypeError, StoreError) as error:
-            msg = f"{where}/{layout.PLAN_JSON} is damaged: {str(error).rstrip('.')}: {RESTORE}"
-            raise StoreError(msg) from error
+            path = f"{where}/{layout.PLAN_JSON}"
+            msg = f"{path} is damaged: {str(error).rstrip('.')}: {MADE_AGAIN}"
+            raise DamagedError(msg, [path]) from error
 
 
 def first_parameters(stages: Iterable[Stage], kind: StageKind[P]) -> P | None:
@@ -157,16 +160,21 @@ def stages_to_json(stages: Iterable[Stage]) -> list[dict[str, Any]]:
     ]
 
 
-def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
-    """Rebuild stages from JSON.
+def stages_from(raw: Sequence[Mapping[str, Any]], start: str) -> tuple[Stage, ...]:
+    """Rebuild stages from JSON; `start` is what their fingerprints start from.
 
     Raises
     ------
     StoreError
-        For parameters that are not those of the kind, or if a name is outside the store: others may be able to write
-        to a plan, and `clears` is deleted.
+        For parameters that are not those of the kind or of the fingerprint, or if a name is outside the store: others
+        may be able to write to a plan, and `clears` is deleted.
     """
     stages = tuple(_stage_from(one) for one in raw)
+    for one in raw:  # as it was written: another version may have other names and more parameters
+        start = digest(start, one["name"], name_of(one["kind"]), one["n_units"], one["parameters"])
+        if one["fingerprint"] != start:
+            msg = f"the parameters of stage {one['name']} are not those of its fingerprint"
+            raise StoreError(msg)
     for name in (name for stage in stages for name in (stage.name, stage.clears or stage.name)):
         if not is_inside(name):
             msg = f"a stage names {name!r}, which is no name in the store"

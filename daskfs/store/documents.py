@@ -15,35 +15,27 @@ from daskfs.store.epoch import Epoch
 
 NAMES = (layout.RUN_JSON, layout.PLAN_JSON)
 WRITTEN = "written"
-"""Key for the epoch in which a document was written, and the CRC-32 of that and of the rest."""
-RESTORE = "restore it from a copy, choose another output.path, or start over with --overwrite."
+"""Key for the epoch in which a document was written, and the CRC-32 of its name, that epoch and the rest."""
 
 
-def to_document(value: Mapping[str, Any], epoch: Epoch) -> dict[str, Any]:
-    """Return a document with epoch and checksum."""
-    name = epoch.name or epoch.read_current() or ""
-    return {**value, WRITTEN: [name, _checksum(value, name)]}
+def to_document(name: str, value: Mapping[str, Any], epoch: Epoch) -> dict[str, Any]:
+    """Return the document `name`, one of :data:`NAMES`, with epoch and checksum."""
+    written = epoch.name or epoch.read_current() or ""
+    return {**value, WRITTEN: [written, _checksum(name, value, written)]}
 
 
-def from_document(document: dict[str, Any]) -> tuple[dict[str, Any], str, int] | None:
-    """Return a document without its epoch and checksum, and these; None if it is damaged.
+def from_document(name: str, document: dict[str, Any]) -> tuple[dict[str, Any], str, int] | None:
+    """Return the document `name` without its epoch and checksum, and these; None if it is damaged.
 
-    One of another format version, or of another program, is returned as it is, with an empty epoch.
+    One of another format version, or a ``run.json`` of another program, is returned as it is, with an empty epoch.
     """
     if document.get("format_version") != layout.FORMAT_VERSION:
-        return document, "", 0
+        return (document, "", 0) if "format_version" in document or name == layout.RUN_JSON else None
     value = {key: one for key, one in document.items() if key != WRITTEN}
     written = document.get(WRITTEN)
-    if not isinstance(written, list) or written[1:] != [_checksum(value, str(written[0]))]:
+    if not isinstance(written, list) or written[1:] != [_checksum(name, value, str(written[0]))]:
         return None
     return value, str(written[0]), written[1]
-
-
-def check_epoch(name: str, written: str, checksum: int, epoch: Epoch, where: str) -> None:
-    """Raise :class:`StoreError` for a document that a driver wrote after another one had taken the store over."""
-    if checksum and not epoch.counts(name, written, checksum):
-        msg = f"{where}/{name} was written by a process that had lost the run to another one: {RESTORE}"
-        raise StoreError(msg)
 
 
 def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
@@ -51,12 +43,12 @@ def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
     found = dict[str, int]()
     for name in NAMES:
         with suppress(OSError, ValueError, AttributeError, StoreError):
-            document = from_document(json.loads(root.own(name).read_own()))
+            document = from_document(name, json.loads(root.own(name).read_own()))
             if document is not None and document[2] and epoch.counts(name, *document[1:]):
                 found[name] = document[2]
     return found
 
 
-def _checksum(value: Mapping[str, Any], epoch: str) -> int:
+def _checksum(name: str, value: Mapping[str, Any], epoch: str) -> int:
     plain = json.loads(json.dumps(value))  # as a reader has it
-    return zlib.crc32(json.dumps([epoch, plain], sort_keys=True).encode())
+    return zlib.crc32(json.dumps([name, epoch, plain], sort_keys=True).encode())

@@ -30,7 +30,7 @@ from daskfs.store.arrays import (
     open_zarr,
     zarr_document,
 )
-from daskfs.store.documents import NAMES, RESTORE, check_epoch, from_document, to_document, valid_documents
+from daskfs.store.documents import NAMES, from_document, to_document, valid_documents
 from daskfs.store.epoch import Epoch
 from daskfs.store.outputs import OutputLog
 from daskfs.store.record_files import RecordFiles, Records
@@ -250,7 +250,7 @@ class Store:
     def write_json(self, name: str, value: Any) -> None:
         """Write an object as JSON with sorted keys; of :data:`daskfs.store.documents.NAMES` with epoch and checksum."""
         if name in NAMES and self.root is not None:
-            value = to_document(value, self.epoch)
+            value = to_document(name, value, self.epoch)
         self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
 
     def read_json(self, name: str, kind: type = dict) -> Any:
@@ -269,9 +269,10 @@ class Store:
             raise self._damaged(name, f"is damaged: it holds {'a list' if isinstance(found, list) else 'no object'}.")
         if name not in NAMES or self.root is None:
             return found
-        if (document := from_document(cast("dict[str, Any]", found))) is None:
+        if (document := from_document(name, cast("dict[str, Any]", found))) is None:
             raise self._damaged(name, "is damaged: its checksum is not that of its content.")
-        check_epoch(name, *document[1:], self.epoch, self.url)
+        if document[2] and not self.epoch.counts(name, *document[1:]):
+            raise self._damaged(name, "was written by a process that had lost the run to another one.")
         return document[0]
 
     def need_json(self, name: str, kind: type = dict) -> Any:
@@ -283,7 +284,7 @@ class Store:
 
     def _damaged(self, name: str, problem: str) -> DamagedError:
         if name in NAMES:
-            problem = f"{problem.rstrip('.')}: {RESTORE}"
+            problem = f"{problem.rstrip('.')}: {self.epoch.remedy}"
         return DamagedError(f"{self.url}/{name} {problem}", [] if self.root is None else [self.path(name)])
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any] | None = None) -> None:

@@ -18,7 +18,6 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage, first_parameters, stages_from, stages_to_json, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.addresses import url_of
-from daskfs.store.documents import RESTORE
 from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
 from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE, TileParameters
@@ -86,11 +85,12 @@ class TilePlan:
         """
         try:
             base = None if raw["base"] is None else TileBase.from_json(raw["base"])
-            shape, stages = Shape(**raw["shape"]), stages_from(raw["stages"])
+            shape, stages = Shape(**raw["shape"]), stages_from(raw["stages"], raw["fingerprint"])
             url = url_of(layout.TILES_DIR if stages else raw["url"], where)
             return cls(**{**raw, "shape": shape, "stages": stages, "base": base, "url": url})
         except (KeyError, TypeError, ValueError, StoreError) as error:
-            msg = f"{where}/{layout.RUN_JSON} is damaged, in 'tiles': {str(error).rstrip('.')}: {RESTORE}"
+            remedy = "choose another output.path, or start over with --overwrite."
+            msg = f"{where}/{layout.RUN_JSON} is damaged, in 'tiles': {str(error).rstrip('.')}: {remedy}"
             raise StoreError(msg) from error
 
 

@@ -29,7 +29,7 @@ from daskfs.job.job import make_job
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
-from daskfs.stages.stage import Plan, Stage
+from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -79,7 +79,7 @@ def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
         client.run(know_trivial)
         store = Store(as_path(folder))
         store.begin_epoch()
-        stage = Stage(TRIVIAL, KIND.reference, n_units, StageParameters(), 0, 0, 0)
+        (stage,) = with_fingerprints([Stage(TRIVIAL, KIND.reference, n_units, StageParameters(), 0, 0, 0)], "")
         plan = Plan(store.url, (stage,), "trivial")
         store.write_json(layout.PLAN_JSON, plan.to_json(store.url))
         pool = pool_of(ClusterSettings(workers=2), client)

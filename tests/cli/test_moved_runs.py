@@ -116,7 +116,15 @@ def archive(run: Path, to: Path) -> None:
     (to.parent / "unpacked" / "run").rename(to)
 
 
-WAYS = [move, copy_and_delete, copy_and_spoil, archive]
+def mount_elsewhere(run: Path, to: Path) -> None:
+    """Copy a run to another folder, which a link leads to: as another mount point."""
+    disk = to.parent / "disk"
+    shutil.copytree(run, disk)
+    shutil.rmtree(run)
+    to.symlink_to(disk)
+
+
+WAYS = [move, copy_and_delete, copy_and_spoil, archive, mount_elsewhere]
 
 
 @pytest.mark.parametrize("way", WAYS)

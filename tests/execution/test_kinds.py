@@ -87,7 +87,7 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
 
 def test_a_plan_is_read_as_it_was_written(stage: Stage) -> None:
     cost = (*stage.cost, Objects("names", 3, 100), Fixed("buffer", 5))
-    plan = Plan("/tiles", with_fingerprints([dataclasses.replace(stage, cost=cost)], "start"), "identity")
+    plan = Plan("/tiles", with_fingerprints([dataclasses.replace(stage, cost=cost)], "start"), "identity", "start")
     assert Plan.from_json(json.loads(json.dumps(plan.to_json("somewhere"))), "somewhere") == plan
     assert tuple(held_from(dataclasses.asdict(held)) for held in cost) == cost
 

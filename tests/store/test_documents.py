@@ -54,7 +54,7 @@ def test_what_a_late_driver_writes_does_not_count(tmp_path: Path, name: str) -> 
     second.begin_epoch()
     assert Store(tmp_path).read_json(name) == VALUE, "which the second has taken over"
     late.write_json(name, {**VALUE, "a": "late"})
-    with pytest.raises(StoreError, match="had lost the run to another one"):
+    with pytest.raises(DamagedError, match="had lost the run to another one: 'daskfs run' makes it again"):
         Store(tmp_path).read_json(name)
     third = Store(tmp_path)
     third.begin_epoch()
@@ -64,20 +64,49 @@ def test_what_a_late_driver_writes_does_not_count(tmp_path: Path, name: str) -> 
     assert Store(tmp_path).read_json(name) == VALUE
 
 
-def test_an_edited_run_is_told(tmp_path: Path) -> None:
+def test_an_edited_run_is_told_and_made_again(tmp_path: Path) -> None:
     job = write_job(tmp_path, basic_job(tmp_path))
+    (tmp_path / "other").mkdir()
+    other = write_job(tmp_path / "other", {**basic_job(tmp_path), "methods": ["VarianceScore"]})
     assert daskfs("run", job, "-q").code == 0
     run, file = tmp_path / "run", tmp_path / "run" / "run.json"
-    whole = file.read_text()
+    whole, before = file.read_text(), tables(run)
+    best = json.loads(whole)["best"]
     for key, value in {"best": [], "warnings": ["x"], "status": "failed", "n_selected": 1}.items():
         file.write_text(json.dumps({**json.loads(whole), key: value}))
-        for verb in (("report", run), ("status", run), ("run", job, "-q"), ("export", run, tmp_path / "t.npz")):
-            refused(daskfs(*verb), 3, "run.json is damaged: its checksum", "--overwrite")
+        for verb in (("report", run), ("status", run), ("export", run, tmp_path / "t.npz")):
+            refused(daskfs(*verb), 3, "run.json is damaged: its checksum", "'daskfs run' makes it again")
         assert "run.json" in daskfs("verify", run, "-q", "--json").json["problems"][0]["path"]
-        with pytest.raises(StoreError, match=r"run\.json is damaged"):
+        with pytest.raises(DamagedError, match=r"run\.json is damaged"):
             open_run(run)
-    file.write_text(whole)
-    assert daskfs("report", run).code == 0
+        refused(
+            daskfs("run", other, "-q"), 3, "run.json is damaged or missing, and plan.json is not the plan of this job"
+        )
+        outcome = daskfs("run", job, "--json")
+        assert outcome.code == 0
+        assert sum(outcome.json["recomputed"].values()) == 0
+        assert outcome.json["best"] == best
+        assert outcome.json["warnings"] == [f"{file}: damaged or missing, and made again"]
+        assert daskfs("verify", run).code == 0
+        assert tables(run) == before
+    file.unlink()
+    assert "run.json" in daskfs("verify", run, "-q", "--json").json["problems"][0]["path"]
+    assert daskfs("run", job, "-q").code == 0
+    assert tables(run) == before
+    (run / "plan.json").unlink()
+    file.write_bytes(b"")
+    refused(daskfs("run", job, "-q"), 3, "plan.json is not the plan of this job", "--overwrite")
+    assert tables(run) == before
+
+
+def test_a_run_without_scores_is_begun_again_if_nothing_tells_of_its_job(tmp_path: Path) -> None:
+    path = write_job(tmp_path, basic_job(tmp_path))
+    with pytest.raises(RunStoppedError):
+        run_job(load_job(path), Stop("ingest", 0))
+    (tmp_path / "run" / "run.json").write_bytes(b"{")
+    outcome = daskfs("run", path)
+    assert outcome.code == 0
+    assert "run.json is damaged. Nothing was scored in it: this run takes over the directory" in outcome.err
 
 
 def test_a_changed_number_in_a_plan_is_no_other_ranking(tmp_path: Path) -> None:
