@@ -79,7 +79,7 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
     import zarr
 
     def opened() -> Any:
-        return zarr.open_group(target.zarr_store(), mode="r+", use_consolidated=False)
+        return zarr.open_group(_synced_store(target), mode="r+", use_consolidated=False)
 
     with _readable(target):
         root = opened()
@@ -97,6 +97,19 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
         facts = f"uns/{KEY}" if "uns" in root else "uns"
         (target / facts).put_tree(folder / "group.zarr" / facts)
     _list_columns(opened(), listed)
+
+
+def _synced_store(target: StoragePath) -> Any:
+    """Return the Zarr store of a group whose metadata a loss of power leaves as they were, or makes new."""
+    from zarr.storage import LocalStore
+
+    class Synced(LocalStore):
+        async def set(self, key: str, value: Any) -> None:
+            path = LocalPath(self.root / key)
+            path.put(value.to_bytes())
+            path.parent.sync()
+
+    return Synced(str(target)) if isinstance(target, LocalPath) else target.zarr_store()
 
 
 def _list_columns(root: Any, names: Sequence[str]) -> None:

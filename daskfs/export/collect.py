@@ -65,7 +65,7 @@ class Contents:
 def read_run(url: str) -> Contents:
     """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
     store, manifest = open_finished(url)
-    plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
+    plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
     tiles = Context(store).tiles
     settings = settings_of(plan)
     columns, may, selected = dict[str, np.ndarray](), dict[str, np.ndarray](), dict[str, np.ndarray]()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from daskfs.errors import RunStoppedError, WriteError
+from daskfs.errors import DaskfsError, RunStoppedError, first_few
 from daskfs.execution.signals import stop_message
 from daskfs.redaction import redact_credentials
 from daskfs.runs.journal import Journal
@@ -16,10 +16,12 @@ from daskfs.stages.failures import described, name_failure
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.log import Log
+from daskfs.store.second_look import take_passed
 from daskfs.store.store import Store
 
 MAX_DAMAGES = 50
 """Maximum number of damage warnings in the manifest of a run."""
+READ_AGAIN = "{}: read wrong once, and right the second time; look at the disk, the network or the store"
 
 
 class ActiveRun:
@@ -41,20 +43,22 @@ class ActiveRun:
     recomputed
         Number of units that this call ran, by stage.
     started
-        Time when this call began, in seconds since 1970.
+        Time when this call began, in seconds of :func:`time.monotonic`.
     """
 
     def __init__(self, store: Store, lock: Lock, journal: Journal, manifest: dict[str, Any]) -> None:
         self.store, self.lock, self.journal, self.manifest = store, lock, journal, manifest
         self.damages: list[str] = []
         self.recomputed: dict[str, int] = {}
-        self.started = time.time()
+        self._read_again: list[str] = []
+        self.started = time.monotonic()
         self._log = Log(store.path(layout.EVENTS))
         if lock.warning:
             self.warn(lock.warning)
 
     def save(self) -> None:
         """Write the manifest, after the events of the run so far."""
+        self._warn_of_reads(take_passed())
         self._log.flush()
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
@@ -75,6 +79,7 @@ class ActiveRun:
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a finished unit; warn from the second kind of processor on."""
+        self._warn_of_reads(facts.get("read_again", ()))
         kind, processors = str(facts.get("computed_by", "")), self.manifest.setdefault("computed_by", [])
         if kind not in processors:
             processors.append(kind)
@@ -101,12 +106,23 @@ class ActiveRun:
             self.manifest.update(status=status, error=text)
             self.journal.message("", status, error=text, file=getattr(error, "failure", ""))
             if self.lock.is_there:
-                with suppress(OSError, WriteError):  # a full or failed disk may have ended the run
+                with suppress(OSError, DaskfsError):  # what ended the run may prevent this, too
                     self.save()
             raise
         finally:
             self._log.close()
 
-    def _keep(self, warning: str) -> None:
+    def _warn_of_reads(self, paths: Iterable[str]) -> None:
+        """Warn of files that read wrong once: show the first, keep how many there are."""
+        for path in set(paths).difference(self._read_again):
+            earlier = READ_AGAIN.format(first_few(self._read_again, 1))
+            self._read_again.append(path)
+            warning = READ_AGAIN.format(first_few(self._read_again, 1))
+            if len(self._read_again) == 1:
+                self.journal.message(f"{warning}.", "warning")
+            self._keep(warning, earlier)
+
+    def _keep(self, warning: str, earlier: str = "") -> None:
         kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
+        kept.pop(earlier, None)
         self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]

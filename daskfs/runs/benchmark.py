@@ -280,7 +280,7 @@ def run_study(
     """
     progress = progress or Silent()
     store = Store(as_path(study.output.path))
-    started = time.time()
+    started = time.monotonic()
     wait_seconds = study.cluster.wait_seconds
     locking = lock_directory(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message, wait_seconds)
     with stoppable(), locking, SharedCluster() as cluster:
@@ -303,7 +303,7 @@ def run_study(
         store.write_json(layout.STUDY_JSON, facts)
     recomputed = {name: result["recomputed"] for name, result in results.items()}
     page = str(store.path(layout.COMPARISON_HTML))
-    return {**facts, "recomputed": recomputed, "wall_seconds": round(time.time() - started, 3), "page": page}
+    return {**facts, "recomputed": recomputed, "wall_seconds": round(time.monotonic() - started, 3), "page": page}
 
 
 @with_storage_access

@@ -106,7 +106,7 @@ def open_evaluated(name: str, url: str) -> Evaluated:
         If the run has no evaluation.
     """
     store, manifest = open_finished(url)
-    plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
+    plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
     parameters, summary = plan.parameters_of(EVALUATE_STAGE), read_table(store, "evaluation_summary")
     if parameters is None or not summary:
         msg = (

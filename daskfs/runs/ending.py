@@ -38,7 +38,7 @@ def finish_run(
         run.store.read_bytes(name)  # raises if a late writer has replaced the table
     facts = run_facts(run.store, plan, tiles, times, batches)
     _ = Context(run.store).tiles  # raises if the tiles have changed: the report is made from them
-    seconds = round(float(run.manifest.get("seconds", 0.0)) + time.time() - run.started, 3)
+    seconds = round(float(run.manifest.get("seconds", 0.0)) + time.monotonic() - run.started, 3)
     facts["warnings"] += run.manifest.get("damages", ())
     run.manifest.update(facts, status="done", seconds=seconds, command=command)
     _write_report(run)
@@ -50,7 +50,7 @@ def finish_run(
 def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
     """Return the manifest of a complete run after repairs; None if units are pending."""
     manifest, store = run.manifest, run.store
-    if manifest.get("status") != "done" or read_tile_info(Store(as_path(tiles.url))) is None:
+    if manifest.get("status") != "done" or read_tile_info(Store(as_path(tiles.url)), is_expected=True) is None:
         return None
     ranked = [batch for batch in manifest.get("batches", ()) if batch["methods"]] if tiles.has_batch else []
     contexts: list[tuple[Context, Sequence[Stage]]] = []

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from daskfs.errors import DamagedError, StoreError, first_few
+from daskfs.errors import DamagedError, StoreError, WriteError, first_few
 from daskfs.execution.submission import rebuild_seals
 from daskfs.job.job import Job
 from daskfs.runs.journal import last_unit
@@ -30,6 +30,7 @@ from daskfs.storage import LocalPath, ObjectPath, PathName, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, LockState, Owner, hold_lease, in_use, lease_state, waiting
+from daskfs.store.second_look import look_twice
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
 from daskfs.version import __version__
@@ -98,7 +99,7 @@ def lock_directory(
     InUseError
         If another process has it still after `wait_seconds`.
     WriteError
-        If its disk is full.
+        If its disk is full, or its store does not answer.
     """
     root = store.path("")
     with ExitStack() as stack:
@@ -113,7 +114,7 @@ def lock_directory(
                 raise no_room(root, error) from error
             path = root if error.filename is None else error.filename
             msg = f"cannot write to {key} {path}: {error.strerror}."
-            raise StoreError(msg) from error
+            raise (WriteError if error.errno == errno.EIO else StoreError)(msg) from error
         yield lock
 
 
@@ -338,9 +339,9 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
         store.begin_epoch(fresh=True, keeps_documents=False)
         clear(store)
     try:
-        if store.read_bytes(layout.RUN_JSON) is None:
-            if store.read_bytes(layout.PLAN_JSON) is None:
-                return begun, ""
+        if store.read_bytes(layout.RUN_JSON) is None and store.read_bytes(layout.PLAN_JSON) is None:
+            return begun, ""
+        if store.read_json(layout.RUN_JSON, is_expected=True) is None:
             msg = f"{store.url}/{layout.RUN_JSON} is missing."
             raise DamagedError(msg, [store.path(layout.RUN_JSON)])
         manifest = read_manifest(store)
@@ -484,8 +485,12 @@ def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bo
 
     False if the file cannot be read.
     """
+    expected = manifest.get("files", {}).get(name)
     try:
-        return file_checksum(store, name) == manifest.get("files", {}).get(name)
+        return (
+            look_twice(store.path(name), lambda: file_checksum(store, name), is_wrong=lambda found: found != expected)
+            == expected
+        )
     except StoreError:
         return False
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zlib
 from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,20 @@ from daskfs.storage import (
 )
 from daskfs.storage.clients import with_retries
 from daskfs.store import layout
-from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
+from daskfs.store.arrays import METADATA, open_zarr
+from daskfs.store.completeness import read_checksums
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.epoch import Epoch
 from daskfs.store.record_files import RecordFiles
 from daskfs.store.records import Record
 from daskfs.store.seals import name_hash
+from daskfs.store.second_look import look_twice
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 from daskfs.tiles.ingest import INGEST_STAGE
 from daskfs.tiles.plan import TilePlan, parameters_of
 
-BLOCK_BYTES = 4 << 20
 WAITING = 4
 """Maximum number of submitted units per thread."""
 MAX_LEFT_OVER = 1000
@@ -438,7 +439,8 @@ class _Unit:
                 self.names.append(name_hash(name))
                 path = as_path(f"{store.url}/{name}")
                 try:
-                    text, n_bytes = _checked_output(store.path(name), size, checksum, is_chunk=kind == "chunks")
+                    check = partial(_checked_output, store.path(name), size, checksum, is_chunk=kind == "chunks")
+                    text, n_bytes = look_twice(path, check, is_wrong=lambda found: bool(found[0]))
                 except StoreError as error:  # a link leads there
                     text, n_bytes = f"is not read: {error}", None
                 self.checked.update({kind: n_bytes is not None, "bytes": n_bytes or 0})
@@ -452,9 +454,9 @@ def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bo
     """Return the difference of an output from its record, empty if none, and its size, None for another one."""
     try:
         if path.is_remote:
-            n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk=is_chunk))
+            n_bytes, read, carried = with_retries(path, lambda: read_checksums(path, is_chunk=is_chunk))
         else:
-            n_bytes, read, carried = _checksums(path, is_chunk=is_chunk)
+            n_bytes, read, carried = read_checksums(path, is_chunk=is_chunk)
     except (FileNotFoundError, NotADirectoryError):
         return MISSING, None
     except IsADirectoryError:
@@ -468,22 +470,6 @@ def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bo
     if read != (carried if is_chunk else checksum):
         return "is damaged: its checksum is not that of its bytes", size
     return "is whole, and not the one that the unit wrote" if carried != checksum else "", size
-
-
-def _checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
-    """Return the size of a file, the checksum of its bytes, and the checksum stored in it.
-
-    For a chunk these are the CRC-32C of all but its last bytes, and these bytes; for any other file the CRC-32, twice.
-    """
-    from google_crc32c import extend
-
-    with path.stream(BLOCK_BYTES) as (size, blocks):
-        value, left, tail = 0, size - CHECKSUM_BYTES, b""
-        for block in map(bytes, blocks):
-            value = extend(value, block[: max(left, 0)]) if is_chunk else zlib.crc32(block, value)
-            tail = (tail + block)[-CHECKSUM_BYTES:]
-            left -= len(block)
-    return size, value, int.from_bytes(tail, "little") if is_chunk else value
 
 
 def _source_problem(tiles: Sequence[Stage]) -> dict[str, Any] | None:

@@ -27,12 +27,13 @@ from daskfs.storage import AccessRows, StoragePath, apply_access, as_path
 from daskfs.store import layout as files
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context
+from daskfs.store.second_look import take_passed
 from daskfs.store.store import Store, stored_chunks
 
 logger = logging.getLogger(__name__)
 LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
 """File errors that a retry does not fix."""
-MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended")
+MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended", "read_again")
 """Keys of a unit's record that describe the call, not the result."""
 
 
@@ -241,7 +242,7 @@ def _attempt(
             facts = function(context, stage.parameters, unit) or {}
         finally:  # results from replaced tiles are neither recorded nor treated as damage
             context.check_tiles()
-        measured = {
+        measured: dict[str, Any] = {
             "seconds": round(time.perf_counter() - started, 4),
             "peak_bytes": peak_bytes() if is_outermost else 0,
             "bytes_read": counted.read,
@@ -250,6 +251,8 @@ def _attempt(
             "computed_by": computed_by(),
             "ended": round(time.time(), 3),
         }
+    if read_again := take_passed():
+        measured["read_again"] = read_again
     whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint, "inputs": inputs}
     context.store.records.write({**whose, **outputs.to_json(), "facts": facts, **measured})
     return measured

@@ -28,10 +28,11 @@ from daskfs.storage.clients import (
 )
 from daskfs.storage.local import LocalPath
 from daskfs.storage.object_names import SCHEMES, is_url
-from daskfs.storage.objects import AHEAD_BYTES, AT_ONCE, Fill, ObjectPath, Tag, map_ordered
+from daskfs.storage.objects import AHEAD_BYTES, AT_ONCE, NEW, Fill, ObjectPath, Tag, map_ordered
 
 # names of the other files that are imported from here
 __all__ = [
+    "NEW",
     "SCHEMES",
     "Access",
     "AccessRows",

@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 
 from daskfs.errors import InputError
 
+PATIENCE = timedelta(minutes=3)
+"""How long a request is repeated."""
 RETRIES = {
     "max_retries": 10,
-    "retry_timeout": timedelta(minutes=3),
+    "retry_timeout": PATIENCE,
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
 }
 ASKED = 6
@@ -130,8 +132,11 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def as_os_errors(name: object) -> Iterator[None]:
-    """Translate errors of obstore into the :class:`OSError` that a file would raise."""
+def as_os_errors(name: object, conflict: int = errno.EEXIST) -> Iterator[None]:
+    """Translate errors of obstore into the :class:`OSError` that a file would raise.
+
+    `conflict` is the number of the error for an answer that another request is writing the object, or has written it.
+    """
     from obstore import exceptions
 
     try:
@@ -140,7 +145,7 @@ def as_os_errors(name: object) -> Iterator[None]:
         what = "bucket" if _lacks_bucket(error) else "object"
         raise FileNotFoundError(errno.ENOENT, f"there is no such {what}", str(name)) from error
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-        raise FileExistsError(errno.EEXIST, "another process has written it", str(name)) from error
+        raise OSError(conflict, "another request has written it, or is writing it", str(name)) from error
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
         raise PermissionError(errno.EACCES, f"access is denied ({first_line(error)})", str(name)) from error
     except exceptions.NotSupportedError as error:
@@ -163,15 +168,15 @@ def _lacks_bucket(error: BaseException) -> bool:
 
 
 def with_retries(where: object, request: Callable[[], R]) -> R:
-    """Run an idempotent request, retrying transient failures.
+    """Run an idempotent and unconditional request, retrying transient failures.
 
     The client itself retries if a store is busy or a connection breaks. It does not retry a truncated response about a
-    missing object, nor deletions: these are retried here.
+    missing object, deletions, nor a write that meets another one: these are retried here.
     """
     begun = time.monotonic()
     for attempt in itertools.count(1):
         try:
-            with as_os_errors(where):
+            with as_os_errors(where, conflict=errno.EIO):
                 return request()
         except OSError as error:
             pause(error, attempt, begun)

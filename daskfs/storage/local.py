@@ -24,6 +24,8 @@ IN_USE = (errno.ENOTEMPTY, errno.EBUSY)
 """Errors of deleting a folder of NFS in which a process has a file open: it stays as .nfsXXXX."""
 NO_LINKS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
 """Errors of file systems without hard links."""
+NO_SYNC = (errno.EINVAL, errno.EROFS)
+"""Errors of syncing a folder on file systems that have no way to."""
 LINK = (errno.ELOOP, errno.EMLINK)
 """Errors of opening a symbolic link that is not to be followed."""
 
@@ -101,6 +103,12 @@ class LocalPath(PosixPath):
         """List this folder: a network file system may cache until then that a file is missing."""
         with suppress(OSError):
             next(self.iterdir(), None)
+
+    def drop_cached(self) -> None:
+        """Drop what the system has cached of this file, so that the next read is one of the disk or the server."""
+        self.parent.refresh()
+        with suppress(OSError, StoreError, AttributeError), os.fdopen(self.open_own(), "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # not on macOS
 
     def own(self, name: str) -> LocalPath:
         """Return the path of a name in this directory of a run; :class:`StoreError` if a link leads to its folder."""
@@ -229,17 +237,31 @@ class LocalPath(PosixPath):
         While a folder is replaced, it is briefly missing, never partial.
         """
         for path in tree.files_below():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        if not self.is_dir() and not tree.is_dir():
+            path.sync()
+        if self.is_dir() or tree.is_dir():
+            for folder, _, _ in os.walk(tree):
+                LocalPath(folder).sync()
+            aside = self.with_name(f".{self.name}.{os.getpid()}.old")
+            aside.remove()
+            if self.is_there():
+                self.replace(aside)
             tree.replace(self)
-            return
-        aside = self.with_name(f".{self.name}.{os.getpid()}.old")
-        aside.remove()
-        if self.is_there():
-            self.replace(aside)
-        tree.replace(self)
-        aside.remove()
+            self.parent.sync()
+            aside.remove()
+        else:
+            tree.replace(self)
+            self.parent.sync()
+
+    def sync(self) -> None:
+        """Wait until the contents of this file, or the names in this folder, are on the disk."""
+        descriptor = os.open(self, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in NO_SYNC:
+                raise
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def replacement(self) -> Iterator[LocalPath]:

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import IO, Any, TypeVar, overload
 
-from daskfs.storage.clients import as_os_errors, client_of, pause, with_retries
+from daskfs.storage.clients import PATIENCE, PAUSE_SECONDS, as_os_errors, client_of, pause, with_retries
 from daskfs.storage.local import LocalPath
 from daskfs.storage.object_names import PureObjectPath
 
@@ -39,6 +39,9 @@ AHEAD_BYTES = 2**25
 """Bytes of objects that are prefetched."""
 UNCONDITIONAL = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
 """Errors of stores without conditional writes."""
+UNDECIDED = (errno.EEXIST, errno.EIO)
+"""Errors of a conditional write that leave open what is there now."""
+LONGEST_PAUSE_SECONDS = 10.0
 LISTED = 1000
 """Names per listing or deletion request."""
 Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
@@ -46,6 +49,8 @@ Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
 Tag = tuple[str | None, str | None]
 """ETag and version of an object; some stores compare the first, some the second."""
 TAG_KEYS = ("e_tag", "version")
+NEW: Tag = (None, None)
+"""Tag of an object that does not exist."""
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,6 +130,9 @@ class ObjectPath(PureObjectPath):
 
     def refresh(self) -> None:
         """Do nothing: a written object is visible at once."""
+
+    def drop_cached(self) -> None:
+        """Do nothing: each read is a request."""
 
     def stat(self) -> ObjectStatus:
         """Return size and time of the object; raise ``FileNotFoundError`` if it does not exist."""
@@ -327,12 +335,12 @@ class ObjectPath(PureObjectPath):
             client_of(self.root).put(self.key, blocks, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
     def put_first(self, data: bytes) -> bool:
-        """Write the object unless it exists; return whether it was written.
+        """Write the object unless it exists with other contents; return whether it has these.
 
         If a store has no conditional writes, the last one stays.
         """
         try:
-            self.put_if(data, (None, None))
+            self.put_if(data, NEW)
         except FileExistsError:
             return False
         except OSError as error:
@@ -341,15 +349,49 @@ class ObjectPath(PureObjectPath):
             self.put(data)
         return True
 
-    def put_if(self, data: bytes, tag: Tag) -> Tag:
-        """Write the object if it still has a tag, or, for an empty tag, if it does not exist; return its new tag.
+    def put_if(self, data: bytes, tag: Tag, is_own: Callable[[bytes], bool] | None = None) -> Tag:
+        """Write the object if it still has a tag, or, for :data:`NEW`, if it does not exist; return its new tag.
 
-        Raise ``FileExistsError`` if it has another one. That may be from an earlier attempt whose response was lost, so
-        `data` must identify its writer.
+        After a conflict, a time-out or any error that leaves open whether the object was written, it is read: codes of
+        stores mean different things, and an answer may be lost. Contents that are `own`, by default equal to `data`,
+        count as written by this call, so `data` must identify its writer. If nothing has changed, it is written again,
+        for as long as clients repeat other requests.
+
+        Raises
+        ------
+        FileExistsError
+            If it has another tag, and other contents.
+        FileNotFoundError
+            If it was deleted, or there is no such bucket.
         """
         had: Any = {key: value for key, value in zip(TAG_KEYS, tag, strict=True) if value is not None}
-        done = with_retries(self, lambda: client_of(self.root).put(self.key, data, mode=had or "create"))
-        return done["e_tag"], done["version"]
+        own, deadline = is_own or data.__eq__, time.monotonic() + PATIENCE.total_seconds()
+        for attempt in itertools.count():
+            try:
+                with as_os_errors(self):
+                    done = client_of(self.root).put(self.key, data, mode=had or "create")
+                return done["e_tag"], done["version"]
+            except OSError as error:
+                if error.errno not in UNDECIDED:
+                    raise
+                failure = error
+            found, there = self._read_if_there()
+            if there != tag:
+                if own(found):
+                    return there
+                if there == NEW:
+                    raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self)) from failure
+                raise FileExistsError(errno.EEXIST, "another process has written it", str(self)) from failure
+            if time.monotonic() > deadline:
+                raise OSError(errno.EIO, failure.strerror, str(self)) from failure
+            time.sleep(min(PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS))
+        raise AssertionError
+
+    def _read_if_there(self) -> tuple[bytes, Tag]:
+        try:
+            return self.read_tagged()
+        except FileNotFoundError:
+            return b"", NEW
 
     def read_tagged(self) -> tuple[bytes, Tag]:
         """Return the object and its tag, which changes with every write."""

@@ -7,17 +7,18 @@ detects a deleted, truncated or altered chunk and names it. A failed read does n
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import math
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -29,7 +30,8 @@ from daskfs.storage import (
     StoragePath,
     map_concurrent,
 )
-from daskfs.storage.clients import client_of
+from daskfs.storage.clients import as_os_errors, client_of
+from daskfs.store.second_look import MISSING, look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
@@ -46,7 +48,8 @@ COMPRESSOR: Literal["lz4"] = "lz4"
 LEVEL = 5
 """Compressor and level of Blosc, which shuffles bytes before."""
 
-Value = TypeVar("Value")
+CONFLICT_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""Seconds before a chunk is written again that met another write of it."""
 Written = tuple[int, int]
 """Size of a chunk as stored, and the CRC-32C at its end."""
 
@@ -167,7 +170,7 @@ class ChunkedArray:
             if (path := next(absent, None)) is not None:
                 raise self._missing(path)
             with self._root.errors():
-                return np.asarray(self._array[selection])
+                return look_twice(self._root, lambda: np.asarray(self._array[selection]), *DECODE_ERRORS)
         except InputError:  # its message names the chunk
             raise
         except DECODE_ERRORS as error:
@@ -220,7 +223,7 @@ class ChunkedArray:
                 range(max(r.start, o), min(r.stop, o + c)) for r, o, c in zip(regions, origin, self.chunks, strict=True)
             ]
             within = tuple(slice(r.start - o, r.stop - o) for r, o in zip(shared, origin, strict=True))
-            part = self._decoded(position, next(found))[within]
+            part = self._chunk(position, next(found))[within]
             if len(positions) == 1 and 2 * part.nbytes >= self._chunk_bytes:
                 return part
             if whole is None:
@@ -232,9 +235,19 @@ class ChunkedArray:
     def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         try:
-            return np.frombuffer(read_anew(self._path(position), lambda path: path.read_buffer()), np.uint8)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise self._missing(self._path(position)) from error
+            path = self._path(position)
+            return np.frombuffer(look_twice(path, path.read_buffer, *MISSING), np.uint8)
+        except MISSING as error:
+            raise self._missing(path) from error
+
+    def _chunk(self, position: tuple[int, ...], encoded: np.ndarray | None = None) -> np.ndarray:
+        """Return the values of one chunk, of its stored bytes if they are known."""
+        first = [] if encoded is None else [encoded]
+
+        def look() -> np.ndarray:
+            return self._decoded(position, first.pop() if first else self._encoded(position))
+
+        return look_twice(self._path(position), look, *DECODE_ERRORS)
 
     def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
         """Decode one chunk with the codecs of :func:`zarr_document`.
@@ -275,7 +288,7 @@ class ChunkedArray:
             try:
                 with self._root.errors():
                     if self._is_plain:
-                        self._decoded(position, self._encoded(position))
+                        self._chunk(position)
                     else:
                         self._array[region]
             except DECODE_ERRORS as error:
@@ -316,17 +329,6 @@ def checksum_of(data: bytes | np.ndarray) -> int:
     from google_crc32c import value
 
     return int(value(data))
-
-
-def read_anew(path: StoragePath, read: Callable[[StoragePath], Value]) -> Value:
-    """Return ``read(path)`` of a file or an object, even one that another machine has just written."""
-    try:
-        return read(path)
-    except FileNotFoundError:
-        if path.is_remote:
-            raise
-        path.parent.refresh()
-        return read(path)
 
 
 def _has_failed(error: BaseException) -> bool:
@@ -427,7 +429,15 @@ def _noting_types() -> tuple[Any, Any]:
             self.noted: dict[str, Written] = {}
 
         async def set(self, key: str, value: Any) -> None:
-            await super().set(key, value)
+            for pause in (*CONFLICT_PAUSES, None):
+                try:
+                    with as_os_errors(key):
+                        await super().set(key, value)
+                    break
+                except FileExistsError:  # a request for the same chunk has not ended
+                    if pause is None:
+                        raise
+                    await asyncio.sleep(pause)
             self.noted[f"{self.bucket}/{key}"] = of(value)
 
     return OnDisk, InObjects

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from daskfs.storage import StoragePath, map_concurrent, sizes
 from daskfs.store import layout
+from daskfs.store.arrays import CHECKSUM_BYTES
 from daskfs.store.records import Record
+from daskfs.store.second_look import pause
 from daskfs.store.store import Store
 
 COMPARED = 4096
 """Maximum number of small objects in an object store whose checksums are compared before they are read; object stores
 keep written bytes intact.
 """
+BLOCK_BYTES = 4 << 20
 STATED = 2**17
 """Number of outputs whose recorded sizes are compared at once: more would take more memory."""
 
@@ -73,32 +78,61 @@ def _find_outputs(store: Store, records: Iterable[tuple[int, Record]]) -> tuple[
             outputs = record[kind].items()
             stated += [_Stated(unit, name, size, checksum, kind == "objects") for name, (size, checksum) in outputs]
         if len(stated) >= STATED:
-            _compare(store.root, stated, lost, whole=True)
+            _compare(store, stated, lost, whole=True)
             stated = []
-    _compare(store.root, stated, lost, whole=len(units) > 1)
+    _compare(store, stated, lost, whole=len(units) > 1)
     return units, lost
 
 
-def _compare(root: StoragePath | None, stated: Sequence[_Stated], lost: dict[int, list[str]], *, whole: bool) -> None:
-    """Add the names of outputs that are missing or differ from what is stated."""
-    if root is None:
+def _compare(store: Store, stated: Sequence[_Stated], lost: dict[int, list[str]], *, whole: bool) -> None:
+    """Add the names of outputs that are missing or differ from what is stated, at two looks."""
+    root = store.root
+    if root is None or not (differing := _differing(root, stated, store.doubted_since, whole=whole)):
         return
+    if root.is_remote or any((root / one.name).is_there() for one in differing):
+        pause(root)
+        differing = _differing(root, differing, store.doubted_since, whole=False)
+    for one in differing:
+        lost.setdefault(one.unit, []).append(one.name)
+
+
+def _differing(root: StoragePath, stated: Sequence[_Stated], since: float, *, whole: bool) -> list[_Stated]:
     actual = sizes(root, [one.name for one in stated], whole=whole)
-    small = [one.name for one in stated if one.is_object and actual.get(one.name) == one.size]
-    if root.is_remote and len(small) > COMPARED:
-        small = []  # readers compare them
-    paths = [root / name for name in small]
-    checksums = dict(zip(small, map_concurrent(root, lambda path: _checksum(root, path), paths), strict=True))
-    for one in stated:
-        if actual.get(one.name) != one.size or checksums.get(one.name, one.checksum) != one.checksum:
-            lost.setdefault(one.unit, []).append(one.name)
+    there = [one for one in stated if actual.get(one.name) == one.size]
+    compared = [one for one in there if one.is_object]
+    if root.is_remote and len(compared) > COMPARED:
+        compared = []  # readers compare them
+    if since < math.inf:
+        compared += [one for one in there if not one.is_object and (root / one.name).stat().st_mtime >= since]
+    checksums = map_concurrent(root, partial(_checksum, root), compared)
+    differs = {one.name: checksum != one.checksum for one, checksum in zip(compared, checksums, strict=True)}
+    return [one for one in stated if actual.get(one.name) != one.size or differs.get(one.name)]
 
 
-def _checksum(root: StoragePath, path: StoragePath) -> int | None:
-    """Return the CRC-32 of a small object, None if it is missing or unreadable; raise inconclusive errors."""
+def _checksum(root: StoragePath, stated: _Stated) -> int | None:
+    """Return the checksum of an output, None if it is missing, damaged or unreadable; raise inconclusive errors."""
     try:
-        return zlib.crc32(path.read_buffer())
+        if stated.is_object:
+            return zlib.crc32((root / stated.name).read_buffer())
+        _, checksum, carried = read_checksums(root / stated.name, is_chunk=True)
+        return checksum if checksum == carried else None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and root.is_inconclusive(error):
             raise
         return None
+
+
+def read_checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
+    """Return the size of a file, the checksum of its bytes, and the checksum stored in it.
+
+    For a chunk these are the CRC-32C of all but its last bytes, and these bytes; for any other file the CRC-32, twice.
+    """
+    from google_crc32c import extend
+
+    with path.stream(BLOCK_BYTES) as (size, blocks):
+        value, left, tail = 0, size - CHECKSUM_BYTES, b""
+        for block in map(bytes, blocks):
+            value = extend(value, block[: max(left, 0)]) if is_chunk else zlib.crc32(block, value)
+            tail = (tail + block)[-CHECKSUM_BYTES:]
+            left -= len(block)
+    return size, value, int.from_bytes(tail, "little") if is_chunk else value

@@ -285,7 +285,7 @@ def open_tiles(url: str, *, is_own: bool = False) -> Tiles:
     store = Store(as_path(url))
     if not is_own:
         store.epoch = ReadEpoch(store.root, "'daskfs verify --remove', then 'daskfs convert' make it again.")
-    info = read_tile_info(store)
+    info = read_tile_info(store, is_expected=True)
     if info is None:
         msg = f"{store.url} is not a finished tile store: it has no {layout.TILES_JSON}."
         raise StoreError(msg)
@@ -294,7 +294,7 @@ def open_tiles(url: str, *, is_own: bool = False) -> Tiles:
 
 def planned_tiles(url: str, fingerprint: str, where: str) -> Tiles:
     """Open the tiles of the run in `where`; raise :class:`StoreError` if it was planned for other ones."""
-    info = read_tile_info(Store(url))
+    info = read_tile_info(Store(url), is_expected=True)
     if fingerprint and (info is None or info.fingerprint != fingerprint):
         msg = (
             f"{url} changed since the run in {where} began: restore it, choose another output.path, or start over with "

@@ -12,6 +12,7 @@ from daskfs.errors import StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.epoch import Epoch
+from daskfs.store.second_look import look_twice
 
 NAMES = (layout.RUN_JSON, layout.PLAN_JSON)
 WRITTEN = "written"
@@ -42,8 +43,13 @@ def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
     """Return the checksums of the documents of a store that are there, whole, and of the epoch that it is in."""
     found = dict[str, int]()
     for name in NAMES:
-        with suppress(OSError, ValueError, AttributeError, StoreError):
-            document = from_document(name, json.loads(root.own(name).read_own()))
+        with suppress(OSError, AttributeError, StoreError, ValueError):
+            document = look_twice(
+                root.own(name),
+                lambda: from_document(name, json.loads(root.own(name).read_own())),  # noqa: B023 - called at once
+                ValueError,
+                is_wrong=lambda document: document is None,
+            )
             if document is not None and document[2] and epoch.counts(name, *document[1:]):
                 found[name] = document[2]
     return found

@@ -19,11 +19,16 @@ import numpy as np
 from daskfs.errors import InUseError, StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
-from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of
+from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of, with_checksum, without_checksum
+from daskfs.store.second_look import MISSING, look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 CHECK_SECONDS = {True: 10.0, False: 1.0}
 """Seconds for which a check of the epoch is valid, in an object store (True) and on a disk (False)."""
+PATIENCE_SECONDS = {True: 10.0, False: 0.3}
+"""Seconds for which an epoch that is missing or unreadable is read again, in an object store (True) and on a disk
+(False)."""
+PAUSE_SECONDS = 0.1
 
 
 class Epoch:
@@ -51,10 +56,12 @@ class Epoch:
         `inherited` are the valid record files, by stage, and `documents` the checksums of valid documents, by name.
         """
         assert self._root is not None
-        self.name, self._head = uuid.uuid4().hex[:EPOCH_DIGITS], None
-        path = self._root / layout.EPOCH
+        path, name = self._root / layout.EPOCH, uuid.uuid4().hex[:EPOCH_DIGITS]
         with explain_write_errors(path):
-            path.put(json.dumps({"epoch": self.name, "inherited": inherited, "documents": documents}).encode())
+            path.put(
+                with_checksum(json.dumps({"epoch": name, "inherited": inherited, "documents": documents}).encode())
+            )
+            self.name, self._head = name, None
             for seals in self._root.own_folder(layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
                 seals.remove()
 
@@ -68,9 +75,14 @@ class Epoch:
         seconds = CHECK_SECONDS[self._root.is_remote]
         if not now and time.monotonic() < self._checked + seconds:
             return
-        if (current := self.read_current()) != self.name:
+        deadline = time.monotonic() + PATIENCE_SECONDS[self._root.is_remote]
+        while (current := self.read_current()) is None and time.monotonic() < deadline:
+            time.sleep(PAUSE_SECONDS)
+        if current != self.name:
             if current is None:
-                msg = f"{self._root} was deleted or moved away while this process ran in it: it stops here."
+                path = self._root / layout.EPOCH
+                what = f"{path} is damaged" if path.is_there() else f"{self._root} was deleted or moved away"
+                msg = f"{what} while this process ran in it: it stops here."
                 raise StoreError(msg)
             msg = f"{self._root} was taken over by another daskfs process while this one ran in it: it stops here."
             raise InUseError(msg)
@@ -108,11 +120,14 @@ class Epoch:
     def _read_head(self) -> dict[str, Any]:
         """Return the content of ``.epoch``, empty if it is missing or unreadable."""
         assert self._root is not None
+        path = self._root / layout.EPOCH
         try:
-            head = json.loads((self._root / layout.EPOCH).read_own())
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+            head: dict[str, Any] = look_twice(
+                path, lambda: json.loads(without_checksum(path.read_own())), ValueError, *MISSING
+            )
+        except (*MISSING, ValueError):
             return {}
-        return head if isinstance(head, dict) and isinstance(head.get("inherited"), dict) else {}
+        return head
 
 
 class ReadEpoch(Epoch):

@@ -22,7 +22,7 @@ from typing import Any
 import dask
 
 from daskfs.errors import InUseError, StoreError
-from daskfs.storage import ObjectPath, Tag
+from daskfs.storage import NEW, ObjectPath, Tag
 
 LEASE_KEY = "daskfs.lease-seconds"
 """Key of Dask's configuration: seconds until a lock that is not renewed expires."""
@@ -31,6 +31,8 @@ RENEWALS = 3
 """Renewals per lease period."""
 MARGIN = 1 / 3
 """Share of the lease period that others wait beyond it: a request may be slow."""
+CLOCKS_APART_SECONDS = 900.0
+"""Difference of two clocks from which on stores refuse signed requests."""
 LOOKS = 60
 """Minimum polls per lease period."""
 LOOK_SECONDS = 1.0
@@ -83,7 +85,7 @@ class Lease:
         self.root, self.warning = path.parent, ""
         self.seconds = float(dask.config.get(LEASE_KEY, LEASE_SECONDS))
         self._path, self._key, self._token = path, key, uuid.uuid4().hex
-        self._tag: Tag = (None, None)
+        self._tag: Tag = NEW
         self._n_written, self._renewed = 0, time.time()
         self._lost: StoreError | None = None
         self._writing, self._ended = threading.Lock(), threading.Event()
@@ -120,7 +122,7 @@ class Lease:
             If a live process holds it after `wait_seconds`.
         """
         told, give_up = False, time.monotonic() + wait_seconds
-        while not self._is_written((None, None)):
+        while not self._is_written(NEW):
             try:
                 held, tag = self._read()
             except FileNotFoundError:  # released meanwhile
@@ -139,15 +141,10 @@ class Lease:
 
     def _has_ended(self, tag: Tag, seconds: float) -> bool:
         """Poll the lock of another process; return True if it expired or was released, False if it was renewed."""
-        deadline = time.monotonic() + seconds * (1 + MARGIN)
-        while time.monotonic() < deadline:
-            self._ended.wait(min(seconds / LOOKS, LOOK_SECONDS))
-            try:
-                if self._read()[1] != tag:
-                    return False
-            except FileNotFoundError:
-                return True
-        return True
+        try:
+            return not _is_renewed(self._path, tag, seconds, seconds * (1 + MARGIN))
+        except FileNotFoundError:
+            return True
 
     def _is_written(self, tag: Tag) -> bool:
         """Write the lock if it still has a tag; return whether it was written."""
@@ -155,15 +152,10 @@ class Lease:
         found = {"owner": str(Owner()), "token": self._token, "seconds": self.seconds, "written": self._n_written}
         begun = time.time()
         try:
-            self._tag = self._path.put_if(json.dumps(found).encode(), tag)
+            # an earlier write, whose answer was lost, may have ended only now
+            self._tag = self._path.put_if(json.dumps(found).encode(), tag, lambda data: self._token.encode() in data)
         except (FileExistsError, FileNotFoundError):
-            # the retry of a request whose response was lost finds the lock of this process
-            try:
-                held, self._tag = self._read()
-            except FileNotFoundError:
-                return False
-            if held.get("token") != self._token:
-                return False
+            return False
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
@@ -223,14 +215,29 @@ def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None], wait_sec
 
 
 def lease_state(path: ObjectPath) -> LockState:
-    """Return whether a process holds a lock, which expires by its modification time.
+    """Return whether a process holds a lock: whether it is renewed, for which this waits.
 
-    That of a missing lock is not known: it was released, or the store cannot write on a condition.
+    The clock of the store, or of this host, may be wrong. A wait is cut short if the lock is so old that requests of a
+    host with such a clock would be refused. That of a missing lock is not known: it was released, or the store cannot
+    write on a condition.
     """
     try:
-        data, _ = path.read_tagged()
-        age = time.time() - path.stat().st_mtime
-        found = json.loads(data)
-        return LockState(age < float(found["seconds"]) * (1 + MARGIN), Owner.parse(found["owner"]))
+        data, tag = path.read_tagged()
+        found, age = json.loads(data), time.time() - path.stat().st_mtime
+        seconds, owner = float(found["seconds"]), Owner.parse(found["owner"])
+        expired = seconds * (1 + MARGIN)
+        if age > expired + CLOCKS_APART_SECONDS:
+            return LockState(is_held=False, owner=owner)
+        return LockState(_is_renewed(path, tag, seconds, expired / RENEWALS if age > expired else expired), owner)
     except (OSError, ValueError, TypeError, KeyError) as error:
         return LockState(None, reason=f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is damaged'}")
+
+
+def _is_renewed(path: ObjectPath, tag: Tag, seconds: float, wait_seconds: float) -> bool:
+    """Poll a lock with a lease of `seconds` until it has another tag; return False if it has none within some time."""
+    deadline, waiting = time.monotonic() + wait_seconds, threading.Event()
+    while time.monotonic() < deadline:
+        waiting.wait(min(seconds / LOOKS, LOOK_SECONDS))
+        if path.read_tagged()[1] != tag:
+            return True
+    return False

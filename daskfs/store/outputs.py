@@ -51,6 +51,11 @@ class OutputLog:
         if (outputs := self._current()) is not None:
             outputs.objects[name] = (len(data), zlib.crc32(data))
 
+    def checksum(self, name: str) -> int | None:
+        """Return the CRC-32 of an object that this thread has written since it collects, None if it has not."""
+        outputs = self._current()
+        return None if outputs is None or name not in outputs.objects else outputs.objects[name][1]
+
     def add_chunks(self, chunks: Mapping[str, Written]) -> None:
         """Add chunks that were written."""
         if (outputs := self._current()) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 
@@ -11,7 +12,8 @@ from daskfs.storage import StoragePath, map_concurrent
 from daskfs.store import layout
 from daskfs.store.epoch import Epoch
 from daskfs.store.record_index import Line, RecordIndex
-from daskfs.store.records import Record, decode, encode, epoch_of, place_of
+from daskfs.store.records import Record, decode, encode, epoch_of, has_damage, place_of
+from daskfs.store.second_look import look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 TOGETHER = 256
@@ -126,6 +128,14 @@ class RecordFiles(Records):
         stages = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         return {stage: self._files(stage) for stage in stages}
 
+    def last_change(self, stages: Iterable[str]) -> float:
+        """Return the time when a record of some stages was last written, in seconds since 1970.
+
+        It is infinite if there are none, and in an object store, which keeps what it has acknowledged.
+        """
+        folders = [] if self._root.is_remote else map(self.folder, stages)
+        return max((folder.stat().st_mtime for folder in folders), default=math.inf)
+
     def names(self) -> Iterator[str]:
         """Yield the names, in the store, of all valid record files."""
         for stage, files in self.inherited().items():
@@ -166,8 +176,10 @@ class RecordFiles(Records):
         return view
 
     def _data(self, stage: str, file: str) -> bytes:
+        """Return the content of a record file, read once more if a line of it is damaged."""
+        path = self.folder(stage) / file
         try:
-            return (self.folder(stage) / file).read_own()
+            return look_twice(path, path.read_own, FileNotFoundError, is_wrong=has_damage)
         except (FileNotFoundError, IsADirectoryError):  # merged meanwhile, or no record file
             return b""
 
@@ -221,6 +233,11 @@ class RecordFiles(Records):
         """Record a finished unit, in the process that ran it and after all its outputs are written.
 
         The first record of a unit in an epoch stays.
+
+        Raises
+        ------
+        DamagedError
+            If another process has written the record, and it cannot be read.
         """
         stage, unit = record["stage"], record["unit"]
         self._epoch.check()
@@ -229,6 +246,9 @@ class RecordFiles(Records):
         with explain_write_errors(path):
             if path.put_first(line):
                 self.note(stage, unit, line.strip())
+            elif self._written(path, stage, unit) is None:
+                msg = f"{path} is damaged: {MADE_AGAIN}"
+                raise DamagedError(msg, [path])
 
     def note(self, stage: str, unit: int, line: bytes) -> None:
         """Keep the line of a unit that :meth:`written` returned, so that it is known and will be merged."""
@@ -242,12 +262,18 @@ class RecordFiles(Records):
 
         A worker may rerun a unit whose completion never reached the scheduler.
         """
+        found = self._written(self._path(stage, unit), stage, unit)
+        return None if found is None or found[0].get("fingerprint") != fingerprint else found
+
+    def _written(self, path: StoragePath, stage: str, unit: int) -> tuple[Record, bytes] | None:
+        def look() -> tuple[Record, bytes]:
+            line = path.read_own().strip()
+            return decode(stage, unit, line), line
+
         try:
-            line = self._path(stage, unit).read_own().strip()
-            record = decode(stage, unit, line)
+            return look_twice(path, look, StoreError)
         except (FileNotFoundError, NotADirectoryError, StoreError):
             return None
-        return (record, line) if record.get("fingerprint") == fingerprint else None
 
     def awaited(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
         """Return what :meth:`written` does, for a unit that has just finished on another machine.

@@ -35,7 +35,29 @@ def place_of(file: str) -> tuple[bool, int]:
 def encode(record: Mapping[str, Any]) -> bytes:
     """Encode a record as a line: CRC-32 of the rest, unit, JSON."""
     rest = b"%d %s" % (record["unit"], json.dumps(record, sort_keys=True, allow_nan=False).encode())
-    return b"%08x %s\n" % (zlib.crc32(rest), rest)
+    return with_checksum(rest) + b"\n"
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Return bytes after their CRC-32."""
+    return b"%08x %s" % (zlib.crc32(data), data)
+
+
+def without_checksum(data: bytes) -> bytes:
+    """Return the bytes of :func:`with_checksum`; raise ``ValueError`` if they are damaged."""
+    checksum, _, rest = data.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(rest):
+        msg = "its checksum is not that of its bytes"
+        raise ValueError(msg)
+    return rest
+
+
+def has_damage(data: bytes) -> bool:
+    """Return whether a line of a record file is damaged, or there is none."""
+    try:
+        return not [without_checksum(line) for line in data.splitlines()]
+    except ValueError:
+        return True
 
 
 def lines_of(file: str, data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -60,12 +82,8 @@ def decode(stage: str, unit: int, line: bytes) -> Record:
         If the line is damaged, belongs to another unit, or names outputs outside the store: other users may have write
         access to the records.
     """
-    checksum, _, rest = line.partition(b" ")
-    _, _, text = rest.partition(b" ")
-    if checksum != b"%08x" % zlib.crc32(rest):
-        msg = "its checksum is not that of its bytes"
-        raise StoreError(msg)
     try:
+        _, _, text = without_checksum(line).partition(b" ")
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StoreError(str(error)) from error

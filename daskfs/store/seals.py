@@ -7,11 +7,12 @@ writer replaced is damage, and never an input.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import threading
-import zlib
+import time
 from array import array
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,7 +26,8 @@ from daskfs.errors import DamagedError, StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.epoch import Epoch
-from daskfs.store.records import Record
+from daskfs.store.records import Record, with_checksum, without_checksum
+from daskfs.store.second_look import MISSING, look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 ROUND = "#"
@@ -33,6 +35,9 @@ ROUND = "#"
 DIGITS = 24
 HEAD_DIGITS = 64
 ENTRY = np.dtype([("name", "<u8"), ("checksum", "<u4")])
+PATIENCE_SECONDS = 10.0
+"""Seconds to wait for the index that names the inputs of a unit."""
+PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -225,22 +230,26 @@ class Seals:
         with explain_write_errors(index):
             for one in some:
                 self._root.own(_table(one)).put(entries_to_bytes(self._entries[one.digest]), synced=False)
-            rows = json.dumps(self._sealed)
-            index.put(b"%08x %s" % (zlib.crc32(rows.encode()), rows.encode()), synced=False)
+            index.put(with_checksum(json.dumps(self._sealed).encode()), synced=False)
 
     def _rows(self, inputs: str | None = None) -> list[Sealed]:
         """Return the seals in order: all, or those before a unit of some inputs.
 
-        Raise :class:`StoreError` if the store is past that unit.
+        The index is read again for some seconds if it does not name these inputs: an older one may come back, of a
+        request that a client repeated. Raise :class:`OSError` if it still does not: the store is past that unit.
         """
-        rows = self._sealed or self._known_index()
         if inputs is None:
-            return rows
-        earlier = [*itertools.takewhile(lambda one: one.inputs != inputs, rows)]
-        if len(earlier) == len(rows) and rows and inputs != rows[-1].after:
-            msg = f"{self._root} has gone on since this unit was asked for: its result is not needed."
-            raise StoreError(msg)
-        return earlier
+            return self._sealed or self._known_index()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            rows = self._sealed or self._known_index()
+            earlier = [*itertools.takewhile(lambda one: one.inputs != inputs, rows)]
+            if len(earlier) < len(rows) or not rows or inputs == rows[-1].after:
+                return earlier
+            self._epoch.check(now=True)
+            if self._sealed or time.monotonic() > deadline:
+                raise OSError(errno.ESTALE, "no seal names the inputs of this unit", str(self._root))
+            time.sleep(PAUSE_SECONDS)
 
     def _known_index(self) -> list[Sealed]:
         """Return the seals in order; none if their index is lost or damaged, which readers rebuild from records."""
@@ -252,15 +261,15 @@ class Seals:
         """Return the seals in order; :class:`StoreError` if their index is lost or damaged."""
         assert self._root is not None
         path = self._root.own(layout.SEALS.format(self._epoch.name or self._epoch.read_current()))
+
+        def look() -> list[Sealed]:
+            return [Sealed(*one) for one in json.loads(without_checksum(path.read_own()))]
+
         try:
-            checksum, _, rows = path.read_own().partition(b" ")
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            msg = f"{path} is missing"
+            return look_twice(path, look, *MISSING, ValueError)
+        except (*MISSING, ValueError) as error:
+            msg = f"{path} is missing or damaged: {error}"
             raise StoreError(msg) from error
-        if checksum != b"%08x" % zlib.crc32(rows):
-            msg = f"{path} is damaged"
-            raise StoreError(msg)
-        return [Sealed(*one) for one in json.loads(rows)]
 
     def _entries_of(self, sealed: Sealed) -> np.ndarray:
         """Return the entries of a seal; for a reader, of one that is lost none, as the records are there.
@@ -281,9 +290,12 @@ class Seals:
 
     def _read_entries(self, sealed: Sealed) -> np.ndarray | None:
         assert self._root is not None
+        path = self._root.own(_table(sealed))
         try:
-            return entries_from(self._root.own(_table(sealed)).read_own())
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return look_twice(
+                path, lambda: entries_from(path.read_own()), *MISSING, is_wrong=lambda entries: entries is None
+            )
+        except MISSING:
             return None
 
 

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskfs.errors import DamagedError
-from daskfs.storage import StoragePath, map_concurrent
-from daskfs.store.arrays import checksum_of, count_bytes, counted_bytes, decode, encode, read_anew
+from daskfs.storage import map_concurrent
+from daskfs.store.arrays import checksum_of, count_bytes, counted_bytes, decode, encode
 from daskfs.store.layout import SHARD, SHARD_INDEX
+from daskfs.store.second_look import MISSING, look_twice
 from daskfs.store.store import Store
 from daskfs.store.write_errors import try_to_remove
 
@@ -30,6 +31,8 @@ READ_BYTES = 2**22
 CUT_BYTES = 2**26
 """Bytes of the largest piece; larger ones are cut."""
 
+UNREADABLE = (*MISSING, EOFError, ValueError, RuntimeError)
+"""Errors of reading a shard that is missing or damaged."""
 Piece = tuple[int, str, np.ndarray]
 """Segment, name of a column, and values; all pieces of a column have the same dtype and, but for rows, shape."""
 FIELDS = {"segment": "<i4", "column": "u1", "shard": "<i4", "n_rows": "<i4", "size": "<i4", "checksum": "<u4"}
@@ -177,20 +180,20 @@ def _runs(pieces: Iterable[StoredPiece]) -> Iterator[list[StoredPiece]]:
 def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
     path, first = store.path(run[0].shard), run[0].start
     held = np.empty(run[-1].start + run[-1].size - first, np.uint8)
-    try:
-        read_anew(path, partial(_fill, start=first, held=held))
+
+    def look() -> list[np.ndarray]:
+        with path.open_ranges(is_source=False) as fill:
+            fill([(first, held.data)])
         return [_decoded(piece, held[piece.start - first :][: piece.size]) for piece in run]
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, EOFError, ValueError, RuntimeError) as error:
+
+    try:
+        return look_twice(path, look, *UNREADABLE)
+    except UNREADABLE as error:
         if store.epoch.may_change():
             try_to_remove(path)
         what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
         msg = f"{path} {what}: {store.epoch.remedy}"
         raise DamagedError(msg, [path]) from error
-
-
-def _fill(path: StoragePath, start: int, held: np.ndarray) -> None:
-    with path.open_ranges(is_source=False) as fill:
-        fill([(start, held.data)])
 
 
 def _decoded(piece: StoredPiece, block: np.ndarray) -> np.ndarray:

@@ -9,9 +9,9 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from daskfs.store.epoch import Epoch
 from daskfs.store.outputs import OutputLog
 from daskfs.store.record_files import RecordFiles, Records
 from daskfs.store.seals import Seals
+from daskfs.store.second_look import look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
 
 MAX_OPENED = 4096
@@ -47,8 +48,11 @@ FACTS = "facts"
 NPY_START = 10
 """Bytes before the header of an array in ``.npy`` format 1.0; the last two are its length."""
 NPY_PIECE = 2**18
+WRITE_BACK_SECONDS = 60.0
+"""Longest time for which a system keeps in memory what was written."""
 UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 """Temporary names of :meth:`Store.write_bytes` and Zarr."""
+Value = TypeVar("Value")
 
 
 class Store:
@@ -68,6 +72,8 @@ class Store:
         self.records = Records() if self.root is None else RecordFiles(self.root, self.epoch)
         self.seals = Seals(self.root, self.epoch)
         self.outputs = OutputLog()
+        self.doubted_since = math.inf
+        """Time of change, in seconds since 1970, from which on checksums of outputs are compared, not only sizes."""
         self.shards: dict[str, list[np.ndarray]] = {}
         """Pieces of each shard of a store in memory."""
         self._memory: dict[str, np.ndarray] = {}
@@ -102,6 +108,8 @@ class Store:
         """
         if self.root is not None:
             records = {} if fresh else self.record_files.inherited()
+            # a loss of power, which ended another driver, leaves files of full size with other contents
+            self.doubted_since = self.record_files.last_change(records) - WRITE_BACK_SECONDS
             self.epoch.begin(records, valid_documents(self.root, self.epoch) if keeps_documents else {})
             self.forget()
 
@@ -180,12 +188,16 @@ class Store:
 
     def _array_at(self, name: str) -> Any:
         path = self.path(name)
-        try:
-            document = self.read_bytes(f"{name}/{METADATA}")
+
+        def look() -> Any:
+            document = self._read_bytes(f"{name}/{METADATA}")
             if document is None:
                 msg = f"no readable Zarr array at {path}: there is no {METADATA}"
                 raise StoreError(msg)
             return open_zarr(path, document)
+
+        try:
+            return look_twice(path / METADATA, look, StoreError)
         except DamagedError:
             raise
         except StoreError as error:
@@ -234,16 +246,23 @@ class Store:
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return a small object, None if it is missing; raise :class:`DamagedError` if it is damaged."""
+        return self._look_twice(name, lambda: self._read_bytes(name))
+
+    def _look_twice(self, name: str, look: Callable[[], Value], **checks: Callable[[Value], bool]) -> Value:
+        return look() if self.root is None else look_twice(self.path(name), look, DamagedError, **checks)
+
+    def _read_bytes(self, name: str) -> bytes | None:
         if self.root is None:
             return self._objects.get(name)
         try:
             data = self.path(name).read_own()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if self._stated(name) is None:
+                return None
+            raise self._damaged(name, f"is missing: {MADE_AGAIN}") from error
         except IsADirectoryError as error:
             raise self._damaged(name, "is damaged: it is a directory.") from error
-        stated = self.seals.stated(name)
-        if stated is not None and zlib.crc32(data) != stated:
+        if self._stated(name) not in (None, zlib.crc32(data)):
             raise self._damaged(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
         return data
 
@@ -253,12 +272,17 @@ class Store:
             value = to_document(name, value, self.epoch)
         self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
 
-    def read_json(self, name: str, kind: type = dict) -> Any:
-        """Return a JSON object, or a list if that is the `kind`; None if it is missing.
+    def read_json(self, name: str, kind: type = dict, *, is_expected: bool = False) -> Any:
+        """Return a JSON object, or a list if that is the `kind`; None if it is missing, for one that is expected twice.
 
         Raise :class:`DamagedError` if it is damaged.
         """
-        data = self.read_bytes(name)
+        return self._look_twice(
+            name, lambda: self._read_json(name, kind), is_wrong=lambda found: is_expected and found is None
+        )
+
+    def _read_json(self, name: str, kind: type) -> Any:
+        data = self._read_bytes(name)
         if data is None:
             return None
         try:
@@ -277,7 +301,7 @@ class Store:
 
     def need_json(self, name: str, kind: type = dict) -> Any:
         """Return a JSON object of an earlier stage; raise :class:`DamagedError` if it is missing or damaged."""
-        found = self.read_json(name, kind)
+        found = self.read_json(name, kind, is_expected=True)
         if found is None:
             raise self._damaged(name, f"is missing: {MADE_AGAIN}")
         return found
@@ -309,6 +333,11 @@ class Store:
             return {key: values.copy() for key, values in held.items()}, _copied(known)
         if self.root is None:
             raise self._damaged(name, "is missing.")
+        arrays, facts = self._look_twice(name, lambda: self._read_arrays(name))
+        count_bytes(read=sum(values.nbytes for values in arrays.values()))
+        return arrays, facts
+
+    def _read_arrays(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         try:
             file = self.path(name).open_whole()
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -327,7 +356,6 @@ class Store:
                 }
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise self._damaged(name, f"is damaged: {error}") from error
-        count_bytes(read=sum(values.nbytes for values in arrays.values()))
         return arrays, told["facts"]
 
     def delete(self, name: str) -> None:
@@ -339,10 +367,14 @@ class Store:
         if self.root is not None:
             self.target(name).remove()
 
+    def _stated(self, name: str) -> int | None:
+        """Return the checksum of an object that this unit or an earlier stage wrote, None for others."""
+        own = self.outputs.checksum(name)
+        return self.seals.stated(name) if own is None else own
+
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
         """Return whether an open object has the checksum that an earlier stage recorded, if one did."""
-        stated = self.seals.stated(name)
-        if stated is None:
+        if (stated := self._stated(name)) is None:
             return True
         checksum = 0
         while piece := file.read(NPY_PIECE):

@@ -22,7 +22,8 @@ from daskfs.execution.clusters.forkserver import METHOD_KEY
 from daskfs.execution.clusters.local import prepare
 from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
-from daskfs.storage import ObjectPath
+from daskfs.storage import LocalPath, ObjectPath
+from daskfs.store.epoch import Epoch
 from daskfs.store.records import Record, lines_of
 from daskfs.store.store import Store
 from tests.cli.command import daskfs
@@ -221,7 +222,7 @@ def lose_record(store: Path, stage: str, unit: int) -> None:
 
 def asked_of(store: Path, stage: str, unit: int) -> tuple[Any, ...]:
     """Return what the driver that runs in a store would ask a worker for, without inputs: see ``run_stored_unit``."""
-    epoch = json.loads((store / ".epoch").read_text())["epoch"]
+    epoch = Epoch(LocalPath(store)).read_current()
     identity = json.loads((store / "plan.json").read_text())["identity"]
     return str(store), identity, epoch, stage, unit, None
 

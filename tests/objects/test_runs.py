@@ -23,6 +23,7 @@ from daskfs import load_job, run_job, storage
 from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
 from daskfs.storage import ObjectPath, as_path, clients
+from daskfs.store import second_look
 from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused
@@ -130,19 +131,49 @@ def test_a_second_start_finds_nothing_to_do(local: Path, finished: Finished, buc
     assert f"report:  {finished.url}/report.html" in outcome.out
 
 
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the files of a small job, and of its ranking."""
+    folder = tmp_path_factory.mktemp("small")
+    run_quietly(small_job(folder, str(folder / "run")))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kinds", "fault_rate"),
+    [
+        (FAULTS, 0.1),
+        (("lost",), 0.2),
+        (("conflict",), 0.3),
+        (("repeated",), 0.5),
+        (("flipped",), 0.2),
+        (("truncated",), 0.2),
+        (("missing",), 0.2),
+        (("behind",), 1.0),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
 def test_the_results_through_an_unreliable_store(
-    tmp_path: Path, server: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+    ranked: Path,
+    tmp_path: Path,
+    server: str,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: tuple[str, ...],
+    fault_rate: float,
 ) -> None:
+    """One command is enough, and nothing that is whole is made again."""
+    monkeypatch.setitem(second_look.PAUSE_SECONDS, True, 0.01)
     job = small_job(tmp_path, bucket)
-    run_quietly(job, *at(str(tmp_path / "run")))
-    with proxy(Proxy(server, fault_rate=0.1, seed=1)) as unreliable:
+    with proxy(Proxy(server, fault_rate=fault_rate, kinds=kinds, seed=1)) as unreliable:
         reach(monkeypatch, unreliable.url)
-        run_quietly(job)
+        result = run_quietly(job)
         reach(monkeypatch, server)
-    assert ObjectPath.of(f"{bucket}/ranking.csv").read_bytes() == (tmp_path / "run" / "ranking.csv").read_bytes()
+    assert ObjectPath.of(f"{bucket}/ranking.csv").read_bytes() == (ranked / "run" / "ranking.csv").read_bytes()
     assert verified(bucket)["problems"] == []
-    assert unreliable.faults.total() > 10
-    assert len(unreliable.faults) == len(FAULTS)
+    assert [line for line in result.get("damages", ()) if "made again" in line] == []
+    assert unreliable.faults.total() > (0 if kinds == ("behind",) else 3)
+    assert set(unreliable.faults) == set(kinds)
 
 
 @pytest.mark.long

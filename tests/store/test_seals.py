@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from daskfs.errors import DamagedError, StoreError
+from daskfs.errors import DamagedError
+from daskfs.store import layout, seals
 from daskfs.store.outputs import Outputs
 from daskfs.store.seals import entries_from, entries_to_bytes, name_hash, seal_of
 from daskfs.store.store import Store
@@ -94,10 +96,31 @@ def test_checksums_are_loaded_once_for_the_units_of_a_stage(tmp_path: Path) -> N
     ]
 
 
-def test_a_unit_of_inputs_that_are_gone_is_refused(tmp_path: Path) -> None:
+def test_a_unit_of_inputs_that_are_gone_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver, _ = sealed_store(tmp_path)
-    with pytest.raises(StoreError, match="has gone on since this unit was asked for"):
+    monkeypatch.setattr(seals, "PATIENCE_SECONDS", 0.0)
+    with pytest.raises(OSError, match="no seal names the inputs of this unit"):
         Store(tmp_path, driver.epoch.name).seals.enter("other")
+
+
+def test_an_older_index_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that a client repeated may bring it back for a while."""
+    driver, first = sealed_store(tmp_path)
+    index = tmp_path / layout.SEALS.format(driver.epoch.name)
+    older = index.read_bytes()
+    driver.records.write({**record_of(0, facts={}), "stage": "second", "inputs": first})
+    second = driver.seals.seal(1, first, "second", driver.records.matching("second", range(1), "f"), 1)
+    assert second is not None
+    newer, reads = index.read_bytes(), list[bool]()
+    index.write_bytes(older)
+
+    def wait(_: float) -> None:
+        reads.append(True)
+        index.write_bytes(newer)
+
+    monkeypatch.setattr(time, "sleep", wait)
+    Store(tmp_path, driver.epoch.name).seals.enter(second.after)
+    assert reads
 
 
 @pytest.mark.parametrize("reads", ["with the inputs of the unit", "with none"])

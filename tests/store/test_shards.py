@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import StoragePath
+from daskfs.storage import local
 from daskfs.store import layout, shards
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.completeness import units_not_done
@@ -104,13 +104,13 @@ def test_the_same_values_are_the_same_bytes(tmp_path: Path) -> None:
 def test_pieces_that_follow_each_other_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, asked = Store(tmp_path), list[int]()
     write(store, pieces_of(0, SIZES))
-    fill = shards._fill
+    fill = local.fill_from
 
-    def noting(path: StoragePath, start: int, held: np.ndarray) -> None:
-        asked.append(held.size)
-        fill(path, start, held)
+    def noting(descriptor: int, parts: list[tuple[int, memoryview]]) -> None:
+        asked.extend(len(view) for _, view in parts)
+        fill(descriptor, parts)
 
-    monkeypatch.setattr(shards, "_fill", noting)
+    monkeypatch.setattr(local, "fill_from", noting)
     found = stored_pieces(store, [NAME], 0)
     list(read_pieces(store, found))
     assert asked == [sum(piece.size for piece in found)]
