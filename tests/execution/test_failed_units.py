@@ -99,8 +99,9 @@ def test_any_unit_of_a_finished_run_runs_again_and_leaves_no_trace(undisturbed: 
 
 @pytest.mark.long
 @pytest.mark.cluster
-@pytest.mark.parametrize("n_workers", [0, 2])
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    ("name", "n_workers"), [*((name, 2) for name in JOBS), *((name, 0) for name in JOBS if name != "ranked")]
+)
 def test_a_unit_of_any_kind_that_fails_is_located(
     undisturbed: Undisturbed, name: str, n_workers: int, tmp_path: Path
 ) -> None:

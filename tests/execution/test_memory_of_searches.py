@@ -37,7 +37,6 @@ SEARCHES = {
     "sparse by descent": Case(SPARSE.format(16_000), ONLY_LAPLACIAN, BY_DESCENT),
     # fewer groups than above, of nearly as many rows: NNDescent takes minutes for many
     "tall by pynndescent": Case(TALL.format(30_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
-    "wide by pynndescent": Case(WIDE.format(7000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
     "sparse by pynndescent": Case(SPARSE.format(12_000), ONLY_LAPLACIAN, BY_PYNNDESCENT),
     # compared in few components whatever happens
     "very wide": Case(

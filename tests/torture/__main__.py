@@ -1,6 +1,6 @@
-"""Try many corruptions, and print a table of their outcomes.
+"""Try what may happen to runs, and print a table of the outcomes.
 
-    python -m tests.torture [--number 200] [--seed 0]
+    python -m tests.torture [--kind corruption] [--number 200] [--seed 0]
 
 The exit code is 1 if a table was wrong, a command stuck, or ended with a traceback; each such trial is printed.
 """
@@ -11,36 +11,39 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.torture.corruption import FAULTS, FILES, OUTCOMES, Trial, trials
+from tests.torture import corruption, power, store
+from tests.torture.trials import FAULTS, OUTCOMES, Trial
+
+KINDS = {"corruption": corruption.trials, "power": power.trials, "store": store.trials}
 
 
-def table(found: Iterable[Trial]) -> str:
-    """Return the numbers of trials by kind of file and outcome, as a Markdown table."""
-    counts = Counter((trial.file, trial.outcome) for trial in found)
-    lines = [f"| file | tried | {' | '.join(OUTCOMES)} |", "| --- " * (len(OUTCOMES) + 2) + "|"]
-    for file in (*FILES, "all"):
-        numbers = [sum(n for (kind, one), n in counts.items() if file in (kind, "all") and one == o) for o in OUTCOMES]
-        lines.append(f"| {file} | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
+def table(found: Sequence[Trial]) -> str:
+    """Return the numbers of trials by what was damaged, how, and outcome, as a Markdown table."""
+    rows = {(trial.what, ""): 0 for trial in found} | {("", trial.how): 0 for trial in found} | {("all", ""): 0}
+    lines = [f"| what | how | tried | {' | '.join(OUTCOMES)} |", "| --- " * (len(OUTCOMES) + 3) + "|"]
+    for what, how in sorted(rows):
+        those = [trial for trial in found if what in (trial.what, "all") or how == trial.how]
+        counts = Counter(trial.outcome for trial in those)
+        lines.append(f"| {what} | {how} | {len(those)} | {' | '.join(str(counts[one]) for one in OUTCOMES)} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     """Run the trials, and print their table."""
-    parser = argparse.ArgumentParser(description="Corrupt files of runs, and see what becomes of them.")
+    parser = argparse.ArgumentParser(description="Try what may happen to runs.")
+    parser.add_argument("--kind", choices=KINDS, default="corruption")
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for place, trial in enumerate(trials(Path(folder), options.number, options.seed)):
+        for place, trial in enumerate(KINDS[options.kind](Path(folder), options.number, options.seed)):
             found.append(trial)
             if trial.outcome in FAULTS:
-                print(
-                    f"trial {place} of seed {options.seed}: {trial.run}, {trial.state}: {trial.outcome}: {trial.detail}"
-                )
+                print(f"trial {place} of seed {options.seed}: {trial.run}: {trial.outcome}: {trial.detail}", flush=True)
     print(table(found))
     return int(any(trial.outcome in FAULTS for trial in found))
 
