@@ -97,10 +97,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         command("run", path, "-v"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | SECRETS
     ) as process:
         wait_for_units(process, "ingest", 1)
+        process.send_signal(signal.SIGSTOP)  # the run does not end while its workers are looked for
         # one worker may run units, and all of them, before the other is there
         busy = [worker for worker in worker_processes(process) if open_sockets([worker])]
         for worker in busy:
             worker.suspend()
+        process.send_signal(signal.SIGCONT)
         seen = look_at(process.pid)
         while len(seen.listening) < N_LISTENING and process.poll() is None:
             seen = look_at(process.pid)
