@@ -381,7 +381,7 @@ def _check_damaged(store: Store, begun: dict[str, Any], error: DamagedError) -> 
         plan = store.read_json(layout.PLAN_JSON)
     except DamagedError:
         plan = {}
-    if plan is None and not _has_scores(store):
+    if plan is None and store.epoch.read_current() is not None and not _has_scores(store):
         return f"{error.paths[0]} is damaged"
     if (plan or {}).get("facts", {}).get("job_identity") != digest(begun["job"]):
         msg = (
@@ -469,7 +469,7 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
             return
         manifest = json.loads(data or b"")  # also of an epoch that has ended
         is_ours = isinstance(manifest, dict) and "daskfs_version" in manifest
-    except (StoreError, ValueError):
+    except (StoreError, ValueError, RecursionError):
         is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, *layout.OWNERSHIP}
     if not is_ours:
         msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs: choose another output.path."

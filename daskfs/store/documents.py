@@ -43,7 +43,7 @@ def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
     """Return the checksums of the documents of a store that are there, whole, and of the epoch that it is in."""
     found = dict[str, int]()
     for name in NAMES:
-        with suppress(OSError, AttributeError, StoreError, ValueError):
+        with suppress(OSError, AttributeError, StoreError, ValueError, RecursionError):
             document = look_twice(
                 root.own(name),
                 lambda: from_document(name, json.loads(root.own(name).read_own())),  # noqa: B023 - called at once

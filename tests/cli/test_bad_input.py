@@ -335,7 +335,7 @@ CASES: dict[str, Case] = {
     ),
     "output on a read-only file system": Case(setting(output={"path": "/proc/run"}), INPUT, ("output.path /proc/run",)),
     "run.json is empty": Case(run_json(""), INPUT, ("run.json is damaged",)),
-    "run.json is null": Case(run_json("null"), INPUT, ("run.json is damaged", "no object")),
+    "run.json is null": Case(run_json("null"), INPUT, ("run.json is damaged",)),
     "run.json nested too deep": Case(run_json("[" * 5000), INPUT, ("run.json is damaged",)),
     "plan where another run.json lies": Case(
         run_json("[]"), INPUT, ("run.json is damaged", "a list"), ("plan", "@/job.yaml")

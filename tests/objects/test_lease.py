@@ -53,6 +53,20 @@ def test_a_lock_is_given_back(path: ObjectPath) -> None:
     assert lease_state(path).is_held is None
 
 
+@pytest.mark.parametrize("seconds", [300.0, -300.0])
+def test_a_clock_that_is_wrong_does_not_hide_who_holds_a_lock(
+    path: ObjectPath, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    lease, now = take(path, 0.6), time.time
+    monkeypatch.setattr(time, "time", lambda: now() + seconds)
+    assert lease_state(path) == LockState(is_held=True, owner=Owner())
+    monkeypatch.undo()
+    lease.give_back()
+    abandoned(path)
+    monkeypatch.setattr(time, "time", lambda: now() + seconds)
+    assert lease_state(path).is_held is False
+
+
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(path: ObjectPath) -> None:
     lease = take(path, 0.3)
     wait_for(lambda: json.loads(path.read_bytes())["written"] > 4)

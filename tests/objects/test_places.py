@@ -12,7 +12,7 @@ import pytest
 from daskfs import storage
 from daskfs.errors import InputError
 from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, object_names, objects
-from tests.objects.proxy import Proxy, proxy
+from tests.objects.proxy import FAULTS, Proxy, proxy
 from tests.objects.server import reach
 
 pytestmark = pytest.mark.platforms
@@ -138,6 +138,34 @@ def test_an_object_is_put_only_where_it_still_has_its_tag(bucket: str) -> None:
     with pytest.raises(FileExistsError):
         path.put_if(b"3", first)
     assert path.read_tagged() == (b"2", second)
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "conflict", "lost"])
+def test_a_conditional_write_is_read_back(
+    server: str, bucket: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Whatever its answer, the first one stays, and each writer learns whose it is."""
+    path = ObjectPath.of(f"{bucket}/lock")
+    with proxy(Proxy(server, next_faults=[fault])) as unreliable:
+        reach(monkeypatch, unreliable.url)
+        assert path.put_first(b"mine")
+        unreliable.next_faults.append(fault)
+        assert not path.put_first(b"another's")
+        tag = path.read_tagged()[1]
+        unreliable.next_faults.append(fault)
+        renewed = path.put_if(b"renewed", tag)
+        assert path.read_tagged() == (b"renewed", renewed)
+        unreliable.next_faults.append(fault)
+        with pytest.raises(FileExistsError):
+            path.put_if(b"late", tag)
+        path.unlink()
+        unreliable.next_faults.append(fault)
+        with pytest.raises(FileNotFoundError):
+            path.put_if(b"gone", renewed)
+        unreliable.next_faults.append(fault)
+        path.put(b"plain")
+        assert path.read_bytes() == b"plain"
+    assert unreliable.faults[fault] >= 5
 
 
 def test_requests_that_are_cut_off_are_made_again(server: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,10 @@ def _changes(name: str, arguments: str, strings: list[bytes], result: int, place
     elif name in KINDS:
         kind = "rmdir" if "AT_REMOVEDIR" in arguments else KINDS[name]
         yield Step(kind, paths[0], paths[-1], last)
+    elif name in ("sendfile", "copy_file_range"):  # of what is not known here
+        to = paths[0] if name == "sendfile" else paths[-1]
+        yield Step("write", to, number=places.get(to, 0), data=bytes(result))
+        places[to] = places.get(to, 0) + result
     elif name != "mmap" or ("PROT_WRITE" in arguments and "MAP_SHARED" in arguments):
         msg = f"{name} of {paths} is not followed"
         raise NotImplementedError(msg)
