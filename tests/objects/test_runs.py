@@ -439,7 +439,7 @@ def test_where_nobody_listens(tmp_path: Path, bucket: str, monkeypatch: pytest.M
     monkeypatch.setattr(clients, "RETRIES", {**clients.RETRIES, "max_retries": 1})  # else it takes half a minute
     reach(monkeypatch, "http://127.0.0.1:9")
     begun = time.monotonic()
-    refused(daskfs("run", small_job(tmp_path, bucket), "-q"), 3, f"cannot write to output.path {bucket}", "HTTP error")
+    refused(daskfs("run", small_job(tmp_path, bucket), "-q"), 1, f"cannot write to output.path {bucket}", "HTTP error")
     refused(daskfs("status", bucket), 1, f"{bucket}/run.json", "HTTP error")
     assert time.monotonic() - begun < 60
 
