@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import shutil
 from collections.abc import Iterator, Sequence
@@ -150,4 +151,7 @@ def trials(folder: Path, number: int, seed: int, kinds: Sequence[str] = tuple(KI
             disk.write(run.run, draw)
             return where
 
-        yield run.attempt("cut of power", how, damage)
+        trial = run.attempt("cut of power", how, damage)
+        if trial.outcome == "refused" and how == "in order":  # what a run has begun, it goes on with
+            trial = dataclasses.replace(trial, outcome="wrong", detail=f"{where}: refused")
+        yield trial

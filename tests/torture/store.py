@@ -34,11 +34,12 @@ def trials(folder: Path, number: int, seed: int) -> Iterator[Trial]:
     """Yield as many trials of runs in an object store, drawn by a seed."""
     draw = random.Random(seed)
     kinds = [kind for kind in KINDS if kind != "tiles elsewhere"]
+    faults = draw.sample([*ANY_METHOD, *FAULTS_OF], len(ANY_METHOD) + len(FAULTS_OF))
     runs = [Run(folder / str(place), kind) for place, kind in enumerate(kinds)]
     with object_server() as server, mock.patch.dict(second_look.PAUSE_SECONDS, {True: 0.05}):
         for place in range(number):
-            run, fault = runs[place % len(runs)], draw.choice([*ANY_METHOD, *FAULTS_OF])
-            url, n_drivers = f"s3://runs/{seed}-{place}", draw.choice((1, 1, 2))
+            run, fault = runs[place % len(runs)], faults[place % len(faults)]
+            url, n_drivers = f"s3://runs/{seed}-{place}", 2 if place % 3 == 2 else 1
             rate = draw.choice(RATES) if n_drivers == 1 else min(RATES)  # the other one pauses as long as it does
             with proxy(Proxy(server, fault_rate=rate, kinds=(fault,), seed=place)) as between:
                 try:
