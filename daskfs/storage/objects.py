@@ -377,7 +377,7 @@ class ObjectPath(PureObjectPath):
                 failure = error
             found, there = self._read_if_there()
             if there != tag:
-                if own(found):
+                if own(found) or own(self._read_if_there()[0]):  # what one bad answer does not look like
                     return there
                 if there == NEW:
                     raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self)) from failure

@@ -23,6 +23,7 @@ import dask
 
 from daskfs.errors import InUseError, StoreError
 from daskfs.storage import NEW, ObjectPath, Tag
+from daskfs.store.second_look import look_twice
 
 LEASE_KEY = "daskfs.lease-seconds"
 """Key of Dask's configuration: seconds until a lock that is not renewed expires."""
@@ -167,12 +168,15 @@ class Lease:
         return True
 
     def _read(self) -> tuple[dict[str, Any], Tag]:
-        data, tag = self._path.read_tagged()
-        try:
-            found = json.loads(data)
-        except ValueError:
-            found = None
-        return found if isinstance(found, dict) else {}, tag
+        def look() -> tuple[dict[str, Any], Tag]:
+            data, tag = self._path.read_tagged()
+            try:
+                found = json.loads(data)
+            except ValueError:
+                found = None
+            return found if isinstance(found, dict) else {}, tag
+
+        return look_twice(self._path, look, FileNotFoundError, is_wrong=lambda found: not found[0])
 
     # ------------------------------------------------------------------------------------------ renewing and releasing
     def _keep(self) -> None:

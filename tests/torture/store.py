@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import dask
 import yaml
 
 from daskfs.storage import ObjectPath, clients
 from daskfs.store import second_look
+from daskfs.store.lease import LEASE_KEY
 from tests.cli.command import daskfs
 from tests.cli.test_moved_runs import KINDS, TABLES
 from tests.objects.proxy import FAULTS as ANY_METHOD
@@ -23,7 +25,8 @@ from tests.torture.tracing import daskfs_command
 from tests.torture.trials import FAULTS, Run, StuckError, Trial, limited
 
 RATES = (0.02, 0.1, 0.3)
-LEASE = {"DASK_DASKFS__LEASE_SECONDS": "3"}
+LEASE_SECONDS = 3
+LEASE = {"DASK_DASKFS__LEASE_SECONDS": str(LEASE_SECONDS)}
 COMMANDS = 3
 """Commands that may be needed until the run is finished."""
 OTHERS = re.compile(r"taken over|another daskfs process|deleted or moved|do the workers share it")
@@ -36,7 +39,8 @@ def trials(folder: Path, number: int, seed: int) -> Iterator[Trial]:
     kinds = [kind for kind in KINDS if kind != "tiles elsewhere"]
     faults = draw.sample([*ANY_METHOD, *FAULTS_OF], len(ANY_METHOD) + len(FAULTS_OF))
     runs = [Run(folder / str(place), kind) for place, kind in enumerate(kinds)]
-    with object_server() as server, mock.patch.dict(second_look.PAUSE_SECONDS, {True: 0.05}):
+    quick = mock.patch.dict(second_look.PAUSE_SECONDS, {True: 0.05})
+    with object_server() as server, quick, dask.config.set({LEASE_KEY: LEASE_SECONDS}):
         for place in range(number):
             run, fault = runs[place % len(runs)], faults[place % len(faults)]
             url, n_drivers = f"s3://runs/{seed}-{place}", 2 if place % 3 == 2 else 1
