@@ -11,8 +11,9 @@ from pathlib import Path
 from tests.cli.test_moved_runs import KINDS
 from tests.torture.trials import STOPPED, Run, Trial
 
-MORE_CHUNKS = 4
-"""How many more times chunks are drawn than other kinds: a wrong value leads to a wrong table only if it is read."""
+X = "chunk of X"
+MORE_OF_X = 6
+"""How many more times chunks of X are drawn than other kinds: their values are in every table."""
 FILES = {
     "run.json": r"run\.json",
     "plan.json": r"plan\.json",
@@ -31,6 +32,8 @@ FILES = {
 
 def kind_of(path: Path) -> str:
     """Return the kind of a file of a run."""
+    if "X" in path.parts and path.name.isdigit():
+        return X
     kinds = (kind for kind, pattern in FILES.items() if re.fullmatch(pattern, path.name))
     return next(kind for kind in kinds if kind != "record" or "records" in path.parts)
 
@@ -96,7 +99,7 @@ def _trial(run: Run, draw: random.Random) -> Trial:
     of_kinds: dict[str, list[Path]] = {}
     for path in files:
         of_kinds.setdefault(kind_of(path), []).append(path)
-    kind = draw.choice([*sorted(of_kinds), *["chunk"] * MORE_CHUNKS * ("chunk" in of_kinds)])
+    kind = draw.choice([*sorted(of_kinds), *[X] * MORE_OF_X * (X in of_kinds)])
     path, how = draw.choice(of_kinds[kind]), draw.choice(HOWS)
 
     def damage() -> str:

@@ -29,8 +29,8 @@ LEASE_SECONDS = 3
 LEASE = {"DASK_DASKFS__LEASE_SECONDS": str(LEASE_SECONDS)}
 COMMANDS = 3
 """Commands that may be needed until the run is finished."""
-OTHERS = re.compile(r"taken over|another daskfs process|deleted or moved|do the workers share it")
-"""Words of messages that blame somebody else, of whom there is none."""
+OTHERS = re.compile(r"taken over|another daskfs process|deleted or moved|do the workers share it|damaged or missing")
+"""Words of messages that blame somebody else, of whom there is none, or files, which are whole."""
 
 
 def trials(folder: Path, number: int, seed: int) -> Iterator[Trial]:
