@@ -30,7 +30,7 @@ FAULTS_OF = {
 }
 """Faults of a method: a write without an answer, one that meets another (409), one that is written again later; an
 answer with a wrong bit, or too short; an object that is there and is not found; a listing without the newest names.
-None of them meets the same path twice in succession.
+None of them meets the same request twice in succession.
 """
 REPEATED_SECONDS = 2.0
 BEHIND_SECONDS = 4.0
@@ -84,7 +84,7 @@ class Proxy:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._open: set[asyncio.StreamWriter] = set()
-        self._hit: set[bytes] = set()
+        self._hit: set[tuple[bytes, bytes]] = set()
         self._repeats: set[asyncio.Task[None]] = set()
 
     def fault(self, method: bytes, path: bytes) -> str | None:
@@ -92,13 +92,13 @@ class Proxy:
         if self.next_faults and _fits(self.next_faults[0], method, path):
             return self.next_faults.pop(0)
         kinds = [kind for kind in self.kinds if _fits(kind, method, path)]
-        is_hit = bool(kinds) and path not in self._hit and self._random.random() < self.fault_rate
-        self._hit.discard(path)
+        is_hit = bool(kinds) and (method, path) not in self._hit and self._random.random() < self.fault_rate
+        self._hit.discard((method, path))
         if not is_hit:
             return None
         fault = self._random.choice(kinds)
         if fault in FAULTS_OF:
-            self._hit.add(path)
+            self._hit.add((method, path))
         return fault
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
