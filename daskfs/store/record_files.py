@@ -246,7 +246,7 @@ class RecordFiles(Records):
         with explain_write_errors(path):
             if path.put_first(line):
                 self.note(stage, unit, line.strip())
-            elif self._written(path, stage, unit) is None:
+            elif self.written(stage, unit, None, FileNotFoundError) is None:
                 msg = f"{path} is damaged: {MADE_AGAIN}"
                 raise DamagedError(msg, [path])
 
@@ -257,23 +257,25 @@ class RecordFiles(Records):
             self._alone[stage] += unit not in view.alone
             view.alone[unit] = Line(self._name(unit, "json"), line)
 
-    def written(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
+    def written(
+        self, stage: str, unit: int, fingerprint: str | None, *wrong: type[OSError]
+    ) -> tuple[Record, bytes] | None:
         """Return the record that a unit wrote in this epoch, and its line; None if there is none.
 
-        A worker may rerun a unit whose completion never reached the scheduler.
+        A worker may rerun a unit whose completion never reached the scheduler. None as `fingerprint` stands for any;
+        errors of type `wrong` are looked at twice, as damage is.
         """
-        found = self._written(self._path(stage, unit), stage, unit)
-        return None if found is None or found[0].get("fingerprint") != fingerprint else found
+        path = self._path(stage, unit)
 
-    def _written(self, path: StoragePath, stage: str, unit: int) -> tuple[Record, bytes] | None:
         def look() -> tuple[Record, bytes]:
             line = path.read_own().strip()
             return decode(stage, unit, line), line
 
         try:
-            return look_twice(path, look, StoreError)
+            record, line = look_twice(path, look, StoreError, *wrong)
         except (FileNotFoundError, NotADirectoryError, StoreError):
             return None
+        return (record, line) if fingerprint in (None, record.get("fingerprint")) else None
 
     def awaited(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
         """Return what :meth:`written` does, for a unit that has just finished on another machine.
@@ -283,7 +285,7 @@ class RecordFiles(Records):
         pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
         while (found := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
             if self._root.is_remote:  # a written object is visible to all at once
-                return None
+                return self.written(stage, unit, fingerprint, FileNotFoundError)
             self.folder(stage).refresh()
             time.sleep(pause)
             pause *= 2
