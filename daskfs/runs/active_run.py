@@ -114,7 +114,7 @@ class ActiveRun:
 
     def _warn_of_reads(self, paths: Iterable[str]) -> None:
         """Warn of files that read wrong once: show the first, keep how many there are."""
-        for path in set(paths).difference(self._read_again):
+        for path in dict.fromkeys(path for path in paths if path not in self._read_again):
             earlier = READ_AGAIN.format(first_few(self._read_again, 1))
             self._read_again.append(path)
             warning = READ_AGAIN.format(first_few(self._read_again, 1))

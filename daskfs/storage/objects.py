@@ -353,9 +353,9 @@ class ObjectPath(PureObjectPath):
         """Write the object if it still has a tag, or, for :data:`NEW`, if it does not exist; return its new tag.
 
         After a conflict, a time-out or any error that leaves open whether the object was written, it is read: codes of
-        stores mean different things, and an answer may be lost. Contents that are `own`, by default equal to `data`,
-        count as written by this call, so `data` must identify its writer. If nothing has changed, it is written again,
-        for as long as clients repeat other requests.
+        stores mean different things, and an answer may be lost. Contents for which `is_own` is true, by default those
+        equal to `data`, count as written by this call, so `data` must identify its writer. If nothing has changed, it
+        is written again, for as long as clients repeat other requests.
 
         Raises
         ------
@@ -376,8 +376,10 @@ class ObjectPath(PureObjectPath):
                     raise
                 failure = error
             found, there = self._read_if_there()
+            if there != tag and not own(found):  # one bad answer does not decide
+                found, there = self._read_if_there()
             if there != tag:
-                if own(found) or own(self._read_if_there()[0]):  # what one bad answer does not look like
+                if own(found):
                     return there
                 if there == NEW:
                     raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self)) from failure

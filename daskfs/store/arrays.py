@@ -31,7 +31,7 @@ from daskfs.storage import (
     map_concurrent,
 )
 from daskfs.storage.clients import as_os_errors, client_of
-from daskfs.store.second_look import MISSING, look_twice
+from daskfs.store.second_look import ABSENT, look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
@@ -236,8 +236,8 @@ class ChunkedArray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         try:
             path = self._path(position)
-            return np.frombuffer(look_twice(path, path.read_buffer, *MISSING), np.uint8)
-        except MISSING as error:
+            return np.frombuffer(look_twice(path, path.read_buffer, *ABSENT), np.uint8)
+        except ABSENT as error:
             raise self._missing(path) from error
 
     def _chunk(self, position: tuple[int, ...], encoded: np.ndarray | None = None) -> np.ndarray:

@@ -87,23 +87,26 @@ def _find_outputs(store: Store, records: Iterable[tuple[int, Record]]) -> tuple[
 def _compare(store: Store, stated: Sequence[_Stated], lost: dict[int, list[str]], *, whole: bool) -> None:
     """Add the names of outputs that are missing or differ from what is stated, at two looks."""
     root = store.root
-    if root is None or not (differing := _differing(root, stated, store.doubted_since, whole=whole)):
+    if root is None or not (differing := _differing(root, stated, store.doubted, whole=whole)):
         return
     if root.is_remote or any((root / one.name).is_there() for one in differing):
         pause(root)
-        differing = _differing(root, differing, store.doubted_since, whole=False)
+        differing = _differing(root, differing, store.doubted, whole=False)
     for one in differing:
         lost.setdefault(one.unit, []).append(one.name)
 
 
-def _differing(root: StoragePath, stated: Sequence[_Stated], since: float, *, whole: bool) -> list[_Stated]:
+def _differing(
+    root: StoragePath, stated: Sequence[_Stated], doubted: tuple[float, float], *, whole: bool
+) -> list[_Stated]:
     actual = sizes(root, [one.name for one in stated], whole=whole)
     there = [one for one in stated if actual.get(one.name) == one.size]
     compared = [one for one in there if one.is_object]
     if root.is_remote and len(compared) > COMPARED:
         compared = []  # readers compare them
-    if since < math.inf:
-        compared += [one for one in there if not one.is_object and (root / one.name).stat().st_mtime >= since]
+    if doubted[0] < math.inf:  # not what this driver has written since
+        chunks = [one for one in there if not one.is_object]
+        compared += [one for one in chunks if doubted[0] <= (root / one.name).stat().st_mtime <= doubted[1]]
     checksums = map_concurrent(root, partial(_checksum, root), compared)
     differs = {one.name: checksum != one.checksum for one, checksum in zip(compared, checksums, strict=True)}
     return [one for one in stated if actual.get(one.name) != one.size or differs.get(one.name)]

@@ -20,7 +20,7 @@ from daskfs.errors import InUseError, StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of, with_checksum, without_checksum
-from daskfs.store.second_look import MISSING, look_twice
+from daskfs.store.second_look import ABSENT, look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 CHECK_SECONDS = {True: 10.0, False: 1.0}
@@ -123,9 +123,9 @@ class Epoch:
         path = self._root / layout.EPOCH
         try:
             head: dict[str, Any] = look_twice(
-                path, lambda: json.loads(without_checksum(path.read_own())), ValueError, *MISSING
+                path, lambda: json.loads(without_checksum(path.read_own())), ValueError, *ABSENT
             )
-        except (*MISSING, ValueError):
+        except (*ABSENT, ValueError):
             return {}
         return head
 

@@ -27,7 +27,7 @@ from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.epoch import Epoch
 from daskfs.store.records import Record, with_checksum, without_checksum
-from daskfs.store.second_look import MISSING, look_twice
+from daskfs.store.second_look import ABSENT, look_twice
 from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 ROUND = "#"
@@ -266,8 +266,8 @@ class Seals:
             return [Sealed(*one) for one in json.loads(without_checksum(path.read_own()))]
 
         try:
-            return look_twice(path, look, *MISSING, ValueError)
-        except (*MISSING, ValueError) as error:
+            return look_twice(path, look, *ABSENT, ValueError)
+        except (*ABSENT, ValueError) as error:
             msg = f"{path} is missing or damaged: {error}"
             raise StoreError(msg) from error
 
@@ -293,9 +293,9 @@ class Seals:
         path = self._root.own(_table(sealed))
         try:
             return look_twice(
-                path, lambda: entries_from(path.read_own()), *MISSING, is_wrong=lambda entries: entries is None
+                path, lambda: entries_from(path.read_own()), *ABSENT, is_wrong=lambda entries: entries is None
             )
-        except MISSING:
+        except ABSENT:
             return None
 
 

@@ -16,7 +16,7 @@ PAUSE_SECONDS = {True: 1.0, False: 0.05}
 """Seconds before the second look, in an object store (True) and on a disk (False)."""
 CONFIRMED = 20
 """Number of second looks that may find the same before the next ones do not wait."""
-MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Errors of reading a file that is not there."""
 Value = TypeVar("Value")
 
@@ -38,7 +38,7 @@ def look_twice(
             return value
         is_late = False
     except wrong as error:
-        is_late = not path.is_remote and isinstance(error, MISSING)
+        is_late = not path.is_remote and isinstance(error, ABSENT)
     _n_confirmed += 1
     if is_late:  # a network file system may cache that a file is missing
         path.parent.refresh()

@@ -22,7 +22,7 @@ from daskfs.errors import DamagedError
 from daskfs.storage import map_concurrent
 from daskfs.store.arrays import checksum_of, count_bytes, counted_bytes, decode, encode
 from daskfs.store.layout import SHARD, SHARD_INDEX
-from daskfs.store.second_look import MISSING, look_twice
+from daskfs.store.second_look import ABSENT, look_twice
 from daskfs.store.store import Store
 from daskfs.store.write_errors import try_to_remove
 
@@ -31,7 +31,7 @@ READ_BYTES = 2**22
 CUT_BYTES = 2**26
 """Bytes of the largest piece; larger ones are cut."""
 
-UNREADABLE = (*MISSING, EOFError, ValueError, RuntimeError)
+UNREADABLE = (*ABSENT, EOFError, ValueError, RuntimeError)
 """Errors of reading a shard that is missing or damaged."""
 Piece = tuple[int, str, np.ndarray]
 """Segment, name of a column, and values; all pieces of a column have the same dtype and, but for rows, shape."""

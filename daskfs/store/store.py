@@ -72,8 +72,8 @@ class Store:
         self.records = Records() if self.root is None else RecordFiles(self.root, self.epoch)
         self.seals = Seals(self.root, self.epoch)
         self.outputs = OutputLog()
-        self.doubted_since = math.inf
-        """Time of change, in seconds since 1970, from which on checksums of outputs are compared, not only sizes."""
+        self.doubted = (math.inf, math.inf)
+        """First and last time of change, in seconds since 1970, of outputs whose checksums are compared, not sizes."""
         self.shards: dict[str, list[np.ndarray]] = {}
         """Pieces of each shard of a store in memory."""
         self._memory: dict[str, np.ndarray] = {}
@@ -109,7 +109,8 @@ class Store:
         if self.root is not None:
             records = {} if fresh else self.record_files.inherited()
             # a loss of power, which ended another driver, leaves files of full size with other contents
-            self.doubted_since = self.record_files.last_change(records) - WRITE_BACK_SECONDS
+            last = self.record_files.last_change(records)
+            self.doubted = (last - WRITE_BACK_SECONDS, last)
             self.epoch.begin(records, valid_documents(self.root, self.epoch) if keeps_documents else {})
             self.forget()
 
