@@ -29,6 +29,7 @@ TRIED_BY = {
     "python launch.py": f"{OPERATOR}::test_scheduled_job_goes_on_after_interruptions",
     "snakemake --snakefile workflows/snakemake/Snakefile": f"{SCHEDULERS}::test_snakemake_goes_on",
     "daskfs rank": "tests/cli/test_rank.py::test_one_command_ends_with_a_verdict",
+    "python -m tests.torture": "tests/torture/test_torture.py::test_",
     "python -m tests.benchmarks.compared": "tests/benchmarks/test_benchmarks.py::test_comparison_with_other_packages",
     "sbatch workflows/slurm/job.sbatch": "tests/slurm/test_allocation.py::test_",
     "sbatch job.sbatch": "tests/slurm/test_allocation.py::test_",
