@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import socket
 import sys
 import traceback
@@ -70,8 +71,15 @@ def name_failure(store: Store, error: Exception) -> None:
 
 
 def described(error: BaseException) -> str:
-    """Return the message of an error with its notes; of one that is not daskfs's, with its type."""
-    text = str(error) if isinstance(error, (DaskfsError, OSError)) else f"{type(error).__name__}: {error}"
+    """Return the message of an error with its notes; of one that is not daskfs's, with its type.
+
+    Where the address space of the process is limited, libraries fail in many ways: the limit is named, too.
+    """
+    text = str(error)
+    if not isinstance(error, (DaskfsError, OSError)):
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        lacking = "" if limit == resource.RLIM_INFINITY else f" (ulimit -v: {limit / 2**30:.2g} GiB of address space)"
+        text = f"{type(error).__name__}: {text}{lacking}"
     return " ".join([text, *getattr(error, "__notes__", ())])
 
 

@@ -14,10 +14,18 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.torture import corruption, power, store
+from tests.torture import corruption, mutants, power, store, surroundings
 from tests.torture.trials import FAULTS, OUTCOMES, Trial
 
-KINDS = {"corruption": corruption.trials, "power": power.trials, "store": store.trials}
+KINDS = {
+    "corruption": corruption.trials,
+    "power": power.trials,
+    "store": store.trials,
+    "limits": surroundings.limited_trials,
+    "clocks": surroundings.clock_trials,
+    "sources": surroundings.source_trials,
+    "mutants": mutants.trials,
+}
 
 
 def table(found: Sequence[Trial]) -> str:
