@@ -77,7 +77,7 @@ def _value(path: Path) -> None:
     with np.load(path) as members:
         found = dict(members)
     found["X"][[0, -1]] += 1
-    np.savez(path, **found)  # type: ignore[arg-type]
+    np.savez(path, **found)
 
 
 def _value_at_once(path: Path) -> None:
