@@ -165,8 +165,18 @@ def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: int, as_json: bool)
 
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
         result = run_job(job, progress, overwrite=overwrite, command=_command())
-    _warn(result["warnings"])
+    _warn_of_run(result["warnings"], quiet=quiet, verbose=verbose)
     _emit(result, _all_run_lines if verbose else _run_lines, as_json=as_json)
+
+
+def _warn_of_run(warnings: list[dict[str, Any]], *, quiet: bool, verbose: int) -> None:
+    """Print the warnings of a run: all of them if verbose, else those that void or change the result."""
+    from daskfs.report.terminal import warning_lines
+    from daskfs.run_warning import RunWarning
+
+    found = [RunWarning.from_json(one) for one in warnings]
+    for line in [f"warning: {one}." for one in found] if verbose else warning_lines(found, counted=not quiet):
+        sys.stderr.write(f"daskfs: {strip_control_characters(line)}\n")
 
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
@@ -701,8 +711,6 @@ def rank(
     overrides = [*(f"evaluate={one}" for one in [evaluate] if one is not None), *(overrides or ())]
     data |= {} if layer is None else {"array": f"layers/{layer}"}
     proposal = _proposal(source, data, methods, overrides, n_features, fdr, redundancy, output)
-    if proposal.left_out:
-        _warn([f"these columns hold no numbers, and are left out: {', '.join(proposal.left_out)}"])
     _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
 
 

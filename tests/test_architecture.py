@@ -39,6 +39,7 @@ LAYERS = (
     "sources",
     "storage",
     "kernels",
+    "run_warning",
     "errors",
     "logs",
     "redaction",

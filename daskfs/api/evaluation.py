@@ -18,8 +18,7 @@ from daskfs.estimators.base import ScoreSelector, stored_representation
 from daskfs.estimators.opening import is_stored, label_name, open_input, unpacked
 from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.plan import used_shape
-from daskfs.evaluation.rows import repeated_rows_warnings
-from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
+from daskfs.evaluation.summaries import evaluation_tables, evaluation_warnings
 from daskfs.evaluation.tables import Table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.evaluation.verdict import evaluation_verdict
@@ -36,7 +35,8 @@ from daskfs.report.model import Curve, Panel
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.terminal import verdict_html, verdict_lines
 from daskfs.report.trust import repeated_names_warnings
-from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
+from daskfs.run_warning import LIMITS, RunWarning, merge_warnings
+from daskfs.runs.evaluation import block_warnings, plan_tests
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import check_values
@@ -81,7 +81,8 @@ class Evaluation:
     selection_frequency
         How often each feature was selected, its mean rank, and the interval that holds 90 % of its ranks.
     warnings
-        Warnings, such as rankings that failed and folds that are not stratified.
+        Warnings, such as of rankings that failed and folds that are not stratified, those that matter most first; `str`
+        of one is its sentence.
     verdict
         The best selector and number of features, with a value corrected for having chosen them, as
         :func:`daskfs.evaluation.verdict.evaluation_verdict` returns it; None without values.
@@ -95,7 +96,7 @@ class Evaluation:
     gap: Any
     stability: Any
     selection_frequency: Any
-    warnings: tuple[str, ...]
+    warnings: tuple[RunWarning, ...]
     verdict: dict[str, Any] | None
     n_features: int
 
@@ -310,7 +311,7 @@ def evaluate_selectors(
         block = check_block(
             EvaluateBlock,
             {
-                "n_selected": _as_list(n_selected),
+                **({} if n_selected is SIZES else {"n_selected": _as_list(n_selected)}),
                 "models": models,
                 "setting": setting,
                 "baselines": baselines,
@@ -364,12 +365,11 @@ def evaluate_selectors(
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, None if is_outside else pool)
-        cut = cut_note(block.n_selected if n_selected != SIZES else (), tiles.shape.n_features)
-        repeated = repeated_names_warnings(names or ())
-        notes = [f"{note}." for note in (transductive_note(block, methods), cut, *repeated) if note]
+        told = block_warnings(block, methods, tiles.shape.n_features) + repeated_names_warnings(names or ())
         if extent.all_features != baselines:
-            notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
-        return _collected(context, evaluated, notes)
+            text = f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB"
+            told.append(RunWarning("evaluation in part", LIMITS, text))
+        return _collected(context, evaluated, told)
 
 
 def _as_list(values: Any) -> list[Any]:
@@ -433,12 +433,10 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
     )
 
 
-def _collected(context: Context, parameters: EvaluationParameters, notes: Sequence[str]) -> Evaluation:
-    design: dict[str, Any] = context.store.read_json(layout.EVALUATION_DESIGN)
-    repeated = (f"{text}." for text in repeated_rows_warnings(context.store, parameters))
-    warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters), *repeated)
+def _collected(context: Context, parameters: EvaluationParameters, warnings: Sequence[RunWarning]) -> Evaluation:
+    merged = tuple(merge_warnings([*warnings, *evaluation_warnings(context.store, parameters)]))
     tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
     arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
     stability = tables["stability"].arrow().to_pylist()
     found = evaluation_verdict(context.store, parameters, stability, context.tiles.shape.n_features)
-    return Evaluation(*arrays, warnings, found, context.tiles.shape.n_features)  # type: ignore[call-arg]
+    return Evaluation(*arrays, merged, found, context.tiles.shape.n_features)  # type: ignore[call-arg]

@@ -30,9 +30,17 @@ from daskfs.report.evaluation_view import panel_plot, stability_plot
 from daskfs.report.model import Method, Report
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.summary import report_summary
-from daskfs.report.terminal import best_lines, significance_sentence, verdict_html, verdict_lines
+from daskfs.report.terminal import (
+    best_lines,
+    method_heading,
+    significance_sentence,
+    verdict_html,
+    verdict_lines,
+    warning_lines,
+)
 from daskfs.report.values import plain
 from daskfs.report.view import agreement_plot, along_plot, first_plot, image_plot, scores_plot
+from daskfs.run_warning import RunWarning
 from daskfs.runs.manifest import open_finished, read_manifest, with_paths
 from daskfs.runs.pipeline import run_job
 from daskfs.sources.values import is_of
@@ -120,9 +128,9 @@ class RunResult(Mapping[str, Any]):
         return self.methods[0] if len(self.methods) == 1 else None
 
     @property
-    def warnings(self) -> list[str]:
-        """Warnings of the run, without final full stops."""
-        return list(self["warnings"])
+    def warnings(self) -> list[RunWarning]:
+        """Warnings of the run, those that matter most first; ``str`` of one is its sentence."""
+        return [RunWarning.from_json(warning) for warning in self["warnings"]]
 
     @property
     def report(self) -> str:
@@ -316,8 +324,7 @@ class RunResult(Mapping[str, Any]):
         data = self["data"]
         head = f"<RunResult of {data['source']}: {data['n_samples']} rows x {data['n_features']} features>"
         tests = filter(None, [significance_sentence(self.get("significance"))])
-        told = [f"warnings: {len(self.warnings)}, see .warnings"] if self.warnings else []
-        sentences = *verdict_lines(self.verdict, data["n_features"]), *tests, *told
+        sentences = *verdict_lines(self.verdict, data["n_features"]), *tests, *warning_lines(self.warnings)
         return "\n".join([head, *sentences, *best_lines(self["best"]), self.url])
 
     def _repr_html_(self) -> str:
@@ -338,14 +345,14 @@ class RunResult(Mapping[str, Any]):
 
 
 def _to_html(result: RunResult, plot: str) -> str:
-    labels = [one["method"] for one in result["best"]]
+    labels = [method_heading(one) for one in result["best"]]
     ranks = zip_longest(*(one["features"] for one in result["best"]), fillvalue="")
     rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
     text = verdict_html(result.verdict, result["data"]["n_features"])
     if tests := significance_sentence(result.get("significance")):
         text += f"<p>{html.escape(tests)}.</p>"
     if result.warnings:
-        text += f"<ul>{''.join(f'<li>{html.escape(warning)}</li>' for warning in result.warnings)}</ul>"
+        text += f"<ul>{''.join(f'<li>{html.escape(str(warning))}</li>' for warning in result.warnings)}</ul>"
     table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
     return f"<div>{text}{table}{plot}</div>"
 

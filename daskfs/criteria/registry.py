@@ -25,6 +25,7 @@ from daskfs.kernels.aggregate import shared_ranks
 from daskfs.kernels.labels import LabelCounts, Task
 from daskfs.kernels.order import Direction, rank_order
 from daskfs.kernels.statistics.permutation import FDRMethod, qvalues
+from daskfs.run_warning import CHANGES, RunWarning
 
 if TYPE_CHECKING:
     from daskfs.store.context import Context
@@ -441,11 +442,9 @@ def enough_labels(criterion: Criterion, n_distinct: int) -> bool:
     return not criterion.needs_labels or n_distinct >= (1 if criterion.one_class_serves else 2)
 
 
-def label_warnings(method: Method, labels: LabelCounts | None) -> list[str]:
-    """List the warnings about labels that suffice for a method, without a full stop."""
+def label_warnings(method: Method, labels: LabelCounts | None) -> list[RunWarning]:
+    """List the warnings about labels that suffice for a method."""
     if labels is None or not method.criterion.one_class_serves or labels.is_varied or not labels.n_counted:
         return []
-    return [
-        f"method {method.label}: all {labels.n_counted} labeled rows have one class, which tells no feature from "
-        "another; only the graph ranks"
-    ]
+    text = f"all {labels.n_counted} labeled rows are of one class, which tells no feature apart; only the graph ranks"
+    return [RunWarning("one class", CHANGES, text, (method.label,), "method")]

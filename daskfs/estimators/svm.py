@@ -193,4 +193,4 @@ class SVMRFE(NeighborSelector):
         self.route_, self.rounds_ = found["route"], found["rounds"]
         self.n_rounds_ = len(self.rounds_)
         for message in elimination_warnings(method, found):
-            warnings.warn(message, DaskfsWarning, stacklevel=4)
+            warnings.warn(f"{message}.", DaskfsWarning, stacklevel=4)

@@ -24,6 +24,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.ranking.tables import method_scores
+from daskfs.run_warning import LIMITS, RunWarning
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -424,13 +425,16 @@ def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_
     context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": kept}, facts)
 
 
-def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool, where: str = "") -> list[str]:
+def short_ranking_warnings(
+    label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool, where: str = ""
+) -> list[RunWarning]:
     """Return a warning that names the `sizes` a method is not evaluated at, as it ranks fewer features, if any."""
     if not (too_many := [n for n in sizes if n > n_ranked]):
         return []
-    has, sizes_left_out = "may select" if filtered else "ranks", ", ".join(map(str, too_many))
+    ranked = f"{n_ranked} feature{'' if n_ranked == 1 else 's'} {'to select' if filtered else 'with a rank'}"
     there = " there" if where else ""
-    return [f"{label} {has} {n_ranked} features{where}: not evaluated{there} at {sizes_left_out} features."]
+    text = f"{ranked}{where}, not evaluated{there} at {', '.join(map(str, too_many))} features"
+    return [RunWarning("sizes not evaluated", LIMITS, text, (label,), "method")]
 
 
 # ------------------------------------------------------------------------------------------------------- rows and draws

@@ -98,7 +98,7 @@ def cut_folds(
         stratified = labels.task == "classification"
         if stratified and np.bincount(values)[np.unique(values)].min() < n_splits:
             stratified = False
-            text = f"A class has fewer labeled rows than evaluate.n_splits = {n_splits}: folds are not stratified."
+            text = f"a class has fewer labeled rows than evaluate.n_splits = {n_splits}: folds are not stratified"
             warnings.append(text)
         seeds = range(random_state, random_state + n_repeats)
         if groups is None:
@@ -147,7 +147,7 @@ def _grouped(
         # StratifiedGroupKFold assigns groups greedily by the classes' shares, which may leave a fold empty
         if all(test.size for folds in splits for _, test in folds):
             return splits
-        warnings.append("Folds by data.groups are not stratified: the classes' shares would have left a fold empty.")
+        warnings.append("folds by data.groups are not stratified: the classes' shares would have left a fold empty")
     return [cut(splitters.GroupKFold(n_splits, shuffle=True, random_state=seed), groups) for seed in seeds]
 
 

@@ -25,6 +25,7 @@ from daskfs.evaluation.design import (
 )
 from daskfs.kernels.blocks import is_sparse, stack_blocks
 from daskfs.kernels.labels import Labels
+from daskfs.run_warning import VOIDS, RunWarning
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -82,10 +83,10 @@ def row_hashes(X: Matrix) -> np.ndarray:
     return found
 
 
-def repeated_rows_warnings(store: Store, parameters: EvaluationParameters) -> list[str]:
+def repeated_rows_warnings(store: Store, parameters: EvaluationParameters) -> list[RunWarning]:
     """Warn of rows whose copies are among the rows that models were trained on when they were tested.
 
-    The warning has no final full stop. Rows are compared where they are ranked anew.
+    Rows are compared where they are ranked anew.
     """
     design = Design(parameters)
     if parameters.anew is None or not design.has_folds:
@@ -99,10 +100,11 @@ def repeated_rows_warnings(store: Store, parameters: EvaluationParameters) -> li
         count, n_tested = count + int(np.isin(test, train).sum()), n_tested + test.size
     if count < LEAST_REPEATED * n_tested:
         return []
-    return [
+    text = (
         f"copies of rows: {count:,} of {n_tested:,} tested rows have one among the rows that models were trained on, "
         "which makes held-out values too good: leave copies out, or keep them in one fold by data.groups"
-    ]
+    )
+    return [RunWarning("copies of rows", VOIDS, text)]
 
 
 def sample_cost(name: str, used: Shape, copies: int = 1) -> Cost:

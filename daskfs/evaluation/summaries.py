@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.evaluation.design import Design, EvaluationParameters, Selection, describe_too_few
+from daskfs.evaluation.design import Design, EvaluationParameters, Selection, short_ranking_warnings
 from daskfs.evaluation.models import higher_is_better
+from daskfs.evaluation.rows import repeated_rows_warnings
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
 from daskfs.evaluation.tables import AMOUNTS, TESTED, Result, Table, results, typed, values_table, write_table
+from daskfs.run_warning import CHANGES, LIMITS, RunWarning
 from daskfs.stages.cost import Array, Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -50,13 +52,12 @@ FREQUENCY_COLUMNS = typed(
 )
 
 
-def write_tables(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
-    """Write every table that has rows; the facts hold the warnings."""
+def write_tables(context: Context, parameters: EvaluationParameters, unit: int) -> None:
+    """Write every table that has rows."""
     del unit
     for table in evaluation_tables(context, parameters):
         if table.rows:
             write_table(context.store, table)
-    return {"warnings": failure_warnings(context.store, parameters)}
 
 
 def evaluation_tables(context: Context, parameters: EvaluationParameters) -> Iterator[Table]:
@@ -69,7 +70,7 @@ def evaluation_tables(context: Context, parameters: EvaluationParameters) -> Ite
     failed = [one for one in failures(context.store, parameters) if one[0].method != parameters.chance]
     n_wanted = design.n_selections // len(design.methods) * (len(design.methods) - (parameters.chance is not None))
     if parameters.is_asked and failed and len(failed) == n_wanted:
-        msg = f"the evaluation could rank nothing. {' '.join(_grouped_failures(failed, design))}"
+        msg = f"the evaluation could rank nothing. {'; '.join(_grouped_failures(failed, design))}."
         raise InputError(msg)
     found = results(context.store, parameters)
     yield values_table(found)
@@ -100,28 +101,31 @@ def failures(store: Store, parameters: EvaluationParameters) -> list[tuple[Selec
     return found
 
 
-def failure_warnings(store: Store, parameters: EvaluationParameters) -> list[str]:
-    """Return a warning for each method and amount of labels with failed or short rankings.
+def evaluation_warnings(store: Store, parameters: EvaluationParameters) -> list[RunWarning]:
+    """Return warnings about copies of rows and folds, and for each method with failed or short rankings.
 
-    A ranking is short if it has fewer features than are to be tested.
+    A ranking is short if it has fewer features than are to be tested. `parameters` are those of the stage "evaluate".
     """
     design, failed = Design(parameters), failures(store, parameters)
-    return _grouped_failures(failed, design) + _short_rankings(store, parameters, {one.number for one, _ in failed})
+    found = repeated_rows_warnings(store, parameters)
+    folds, grouped = store.need_json(layout.EVALUATION_DESIGN)["warnings"], _grouped_failures(failed, design)
+    found += [RunWarning("folds", LIMITS, f"evaluation: {text}") for text in folds]
+    found += [RunWarning("rankings failed", CHANGES, f"evaluation: {text}") for text in grouped]
+    return found + _short_rankings(store, parameters, {one.number for one, _ in failed})
 
 
-def _short_rankings(store: Store, parameters: EvaluationParameters, failed: Collection[int]) -> list[str]:
+def _short_rankings(store: Store, parameters: EvaluationParameters, failed: Collection[int]) -> list[RunWarning]:
     """Return a warning for each method with a ranking that has too few features."""
     design, fewest = Design(parameters), dict[str, int]()
     for number in range(design.n_selections):
-        if number not in failed:
-            method = design.selection(number).method
+        if number not in failed and (method := design.selection(number).method) != parameters.chance:
             n_ranked = int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"])
             fewest[method] = min(n_ranked, fewest.get(method, n_ranked))
-    where = "" if parameters.anew is None else " in one of its rankings"
+    where = "" if parameters.anew is None else " in one of the rankings"
     return [
-        sentence
+        warning
         for method, n_ranked in fewest.items()
-        for sentence in describe_too_few(method, n_ranked, design.sizes, filtered=parameters.filtered, where=where)
+        for warning in short_ranking_warnings(method, n_ranked, design.sizes, filtered=parameters.filtered, where=where)
     ]
 
 
@@ -144,7 +148,7 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
         others = f" ({len(why) - count} of them for other reasons)" if len(counted) > 1 else ""
         of = sizes[group]
         what = "its ranking failed" if of == 1 else f"{len(why)} of {of} rankings failed"
-        found.append(f"{' '.join(words)}: {what}{others}: {most}")
+        found.append(f"{' '.join(words)}: {what}{others}: {most.rstrip('.')}")
     return found
 
 

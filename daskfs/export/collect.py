@@ -109,7 +109,7 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, 
         },
         "seeds": {key: job[key]["random_state"] for key in ("graph", "evaluate") if job.get(key)},
         "job": job,
-        "warnings": manifest["warnings"],
+        "warnings": [one["text"] for one in manifest["warnings"]],
     }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.redaction import strip_control_characters
+from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.store.tiles import Tiles
 
 DOMINANT_SHARE = 0.75
@@ -21,7 +22,7 @@ reach at most 68 %. Principal components are the known exception.
 
 def dominance_warnings(
     tiles: Tiles, lists: Iterable[Lists], setting: str, names: Sequence[str] | None = None
-) -> list[str]:
+) -> list[RunWarning]:
     """Return a warning for each neighbor search that a few columns dominate.
 
     Only Euclidean lists over X as it is are checked: the mean squared distance of two rows is twice the sum of the
@@ -49,11 +50,12 @@ def dominance_warnings(
         names = tiles.feature_names() if names is None else names
         listed = strip_control_characters(", ".join(f"'{names[column]}'" for column in columns))
         make, decide = ("makes", "decides") if columns.size == 1 else ("make", "decide")
-        found.append(
-            f"graph {spec.name}: {columns.size} of {np.count_nonzero(variance)} columns that vary ({listed}) {make} "
+        text = (
+            f"{columns.size} of {np.count_nonzero(variance)} columns that vary ({listed}) {make} "
             f"{'over 99%' if share > 0.99 else f'{share:.0%}'} of the mean squared distance between rows and {decide} "
             f"which rows are neighbors; unless that is meant, set {setting}"
         )
+        found.append(RunWarning("few columns decide", CHANGES, text, (spec.name,), "graph"))
     return found
 
 

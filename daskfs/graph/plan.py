@@ -45,6 +45,7 @@ from daskfs.graph.target import (
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import MAX_PROBES
 from daskfs.kernels.statistics.streaming_median import MEDIAN_PASSES
+from daskfs.run_warning import LIMITS, RunWarning
 from daskfs.stages.cost import HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
@@ -85,21 +86,22 @@ def plan_graph(
     return _search_in_groups(search, plan, others, exact)
 
 
-def search_notes(stages: Iterable[Stage], n_samples: int) -> list[str]:
-    """Return a note on each search whose cells exceed the memory of a worker, as wide rows give few cells."""
-    notes = []
+def search_warnings(stages: Iterable[Stage], n_samples: int) -> list[RunWarning]:
+    """Warn of each search whose cells exceed the memory of a worker, as wide rows give few cells."""
+    found = []
     for stage in stages:
         if (parameters := stage.parameters_of(CELLS_STAGE)) is None:
             continue
         plan, name = parameters.partitioning, parameters.graph.name
         if (rows := n_samples // plan.n_cells) > plan.max_members:
-            notes.append(
-                f"graph {name}: rows are wide, so that the sample gives {plan.n_cells:,} cells of some {rows:,} rows, "
+            text = (
+                f"rows are wide, so that the sample gives {plan.n_cells:,} cells of some {rows:,} rows, "
                 f"and a worker has memory for {plan.max_members:,}: cells are searched in pieces, and fewer neighbors "
                 "are found. Compare rows in principal components, as by transform: "
                 "{graph: zscore+pca=50}, or raise cluster.memory_limit"
             )
-    return notes
+            found.append(RunWarning("search in pieces", LIMITS, text, (name,), "graph"))
+    return found
 
 
 def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> Stage:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.kernels.aggregate import rank_agreement
 from daskfs.ranking.batches import COMBINE_STAGE, BatchesParameters, batch_ranks
-from daskfs.report.model import Batch, BatchMethod, BatchRanks, BatchRun, FeatureRow
+from daskfs.report.model import Batch, BatchMethod, BatchRanks, FeatureRow
+from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
 
@@ -18,13 +21,15 @@ SHOWN = 25
 """Batches whose ranks are shown; the tables hold all."""
 
 
-def batch_warnings(batches: Sequence[BatchRun]) -> list[str]:
+def batch_warnings(batches: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     """Return the warnings of the batches' runs, and one for each batch that a method leaves out."""
     found = []
     for batch in batches:
-        for label, why in batch.left_out.items():
-            found.append(f"batch {batch.name} is left out for method {label}: {why.removesuffix('.')}")
-        found += [f"batch {batch.name}: {text}" for text in batch.warnings]
+        for label, why in batch.get("left_out", {}).items():
+            text = f"left out for method {label}: {why.removesuffix('.')}"
+            found.append(RunWarning("batch left out", CHANGES, text, (batch["name"],), "batch"))
+        own = map(RunWarning.from_json, batch.get("warnings", ()))
+        found += [replace(one, subject=(batch["name"],), noun="batch") for one in own]
     return found
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from daskfs.criteria.consensus import seeing_labels
 from daskfs.evaluation.design import Design, EvaluationParameters
 from daskfs.evaluation.models import ModelSpec, family_of, uses_folds
-from daskfs.evaluation.summaries import failure_warnings
 from daskfs.evaluation.tables import read_table, reversed_pair
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.job.methods import as_word
@@ -31,13 +30,6 @@ PLACE = ("model", "metric", "n_classes", "labels")
 """Columns that values of one setting must share to be shown together."""
 POINT = ["setting", *PLACE, "method", "n_selected"]
 """Columns of a point of a curve."""
-
-
-def evaluation_warnings(store: Store, plan: Plan) -> list[str]:
-    """Return a warning without final full stop for each failed ranking of an evaluation."""
-    parameters = plan.parameters_of(EVALUATE_STAGE)
-    found = [] if parameters is None else failure_warnings(store, parameters)
-    return [f"evaluation: {text.rstrip('.')}" for text in found]
 
 
 def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapping[str, Any]) -> Row | None:
@@ -96,7 +88,6 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
         settings=settings,
         gap=[_gap(rows, methods) for rows in _by(read_table(store, "gap"), PLACE)],
         cost=cost,
-        warnings=[*found["warnings"], *failure_warnings(store, p)],
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, mod
 
 from daskfs.errors import StoreError
 from daskfs.report.values import MISSING, as_number, format_text
+from daskfs.run_warning import RunWarning
 
 Number = Annotated[int | float | None, PlainValidator(as_number)]
 Text = Annotated[str, PlainValidator(format_text)]
@@ -447,7 +448,6 @@ class Evaluation(Block):
     settings: list[Setting] = []
     gap: list[Panel] = []
     cost: Cost | None = None
-    warnings: list[str] = []
 
 
 class Verdict(Block):
@@ -467,6 +467,7 @@ class Verdict(Block):
     no_feature: Number = None
     no_feature_name: str = ""
     agreement: Number = None
+    doubts: list[str] = []
 
 
 class Shown(Block):
@@ -481,27 +482,18 @@ class Shown(Block):
     data: Data | None = None
     graphs: list[Graph] = []
     stages: list[Stage] = []
+    warnings: list[RunWarning] = []
     job: dict[str, Any] = {}
     versions: dict[str, Text] = {}
-
-
-class BatchRun(Batch):
-    """A batch, the methods that leave it out and why, and the warnings of its run."""
-
-    name: str
-    left_out: dict[str, str] = {}
-    warnings: list[str] = []
 
 
 class Manifest(Shown):
     """Facts of ``run.json`` that the report is made of."""
 
     evaluation: Cost | None = None
-    batches: list[BatchRun] = []
+    batches: list[Batch] = []
     recomputed: dict[str, int] = {}
-    trust: list[str] = []
     feature_axis: str = ""
-    damages: list[str] = []
 
 
 class Report(Shown):
@@ -516,4 +508,3 @@ class Report(Shown):
     batches: BatchRanks = BatchRanks()
     evaluation: Evaluation = Evaluation()
     excluded: Excluded | None = None
-    warnings: list[str] = []

@@ -17,7 +17,8 @@ from daskfs.criteria.rescaled_regression.passes import stored_solution
 from daskfs.criteria.slab import graph_needs
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
-from daskfs.evaluation.rows import repeated_rows_warnings
+from daskfs.evaluation.design import Design
+from daskfs.evaluation.summaries import evaluation_warnings
 from daskfs.evaluation.tables import read_table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.evaluation.verdict import evaluation_verdict
@@ -38,11 +39,12 @@ from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.settings import RunSettings, settings_of
 from daskfs.ranking.tables import method_scores, one_block
 from daskfs.report.batches import batch_summary, batch_warnings
-from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
-from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
-from daskfs.report.terminal import BEST
-from daskfs.report.trust import trust_warnings
-from daskfs.report.view import BETTER_SEARCH
+from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary
+from daskfs.report.hints import hints
+from daskfs.report.model import Evaluation, Graph, Manifest, Shown, Weighting
+from daskfs.report.terminal import BEST, best_lines
+from daskfs.report.trust import doubts_of, trust_warnings
+from daskfs.run_warning import CHANGES, LIMITS, RunWarning, merge_warnings
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated
 from daskfs.sources.labels import classes_note
@@ -63,6 +65,12 @@ LEVEL = 0.05
 TOP = 30
 EXCLUDED = 200
 DROPPED = 50
+BETTER_SEARCH = {
+    "cells": "raise graph.recall, or compare rows in principal components (transform: {graph: zscore+pca=50})",
+    "descent": "raise graph.n_neighbors",
+    "pynndescent": "raise graph.n_neighbors",
+}
+"""Remedy for a low recall, by engine."""
 
 
 def versions() -> dict[str, str]:
@@ -108,22 +116,39 @@ def run_facts(
     tiles: TilePlan,
     times: Mapping[str, Any],
     batches: Sequence[Mapping[str, Any]] = (),
+    damages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the facts on a finished run for ``run.json``.
 
-    `times` are as for :func:`evaluation_cost`, `batches` the facts on each batch and on its run.
+    `times` are as for :func:`evaluation_cost`, `batches` the facts on each batch and on its run, and `damages` warnings
+    of what happened to the run.
     """
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs, settings = _graphs(store, plan), settings_of(plan)
     read = Context(store).tiles
-    names, best = read.feature_names(), best_features(store, plan)
-    verdict, repeated = None, list[str]()
+    names, verdict, tested = read.feature_names(), None, list[RunWarning]()
     if (evaluated := plan.parameters_of(EVALUATE_STAGE)) is not None:
         verdict = evaluation_verdict(store, evaluated, read_table(store, "stability"), len(names))
-        repeated = repeated_rows_warnings(store, evaluated)
-    trust = trust_warnings(Context(store), best, names, verdict, filtered=plan.stage_of(FILTER_STAGE) is not None)
-    trust += repeated
+        tested = evaluation_warnings(store, evaluated)
+    best = best_features(store, plan, verdict)
+    warnings = merge_warnings(
+        [
+            *map(RunWarning.from_json, plan.facts["warnings"]),
+            *map(RunWarning.from_json, read.store.read_json(layout.SOURCE_WARNINGS, list) or ()),
+            *graph_warnings([Graph.model_validate(graph) for graph in graphs]),
+            *_dominance_warnings(read, plan),
+            *_method_warnings(store, plan),
+            *batch_warnings(batches),
+            *tested,
+            *trust_warnings(Context(store), best, names, verdict, filtered=plan.stage_of(FILTER_STAGE) is not None),
+            *hints(Context(store), settings.methods, verdict, () if evaluated is None else Design(evaluated).sizes),
+            *(RunWarning("damage", CHANGES, text) for text in damages),
+        ]
+    )
+    if verdict is not None:
+        first = [names[feature] for feature in best[verdict["method"]]]
+        verdict["doubts"] = doubts_of(verdict["method"], first, warnings)
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -135,18 +160,10 @@ def run_facts(
         "solutions": _by_label(store, plan, stored_solution),
         "eliminations": _by_label(store, plan, stored_elimination),
         "verdict": verdict,
-        "best": [{"method": label, "features": [names[feature] for feature in own]} for label, own in best.items()],
+        "best": _named(best, names, verdict),
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
-        "warnings": list(plan.facts.get("notes", ()))
-        + _source_warnings(read)
-        + graph_warnings([Graph.model_validate(graph) for graph in graphs])
-        + _dominance_warnings(read, plan)
-        + _method_warnings(store, plan)
-        + batch_warnings([BatchRun.model_validate(batch) for batch in batches])
-        + evaluation_warnings(store, plan)
-        + trust,
-        "trust": trust,
+        "warnings": [warning.to_json() for warning in warnings],
         "n_selected": settings.n_features,
         "significance": significance_facts(store, plan),
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
@@ -173,13 +190,39 @@ def _level(settings: RunSettings) -> float:
     return LEVEL if settings.fdr is None else settings.fdr
 
 
-def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
-    """Return the first features of each method, of those that may be selected, by its label; a consensus is first."""
-    methods, filtered = settings_of(plan).methods, settings_of(plan).filtered
-    return {
-        method.label: selectable(store, method, method_scores(store, method), filtered=filtered)[:BEST].tolist()
-        for method in sorted(methods, key=_is_no_consensus)
-    }
+def best_features(store: Store, plan: Plan, verdict: Mapping[str, Any] | None = None) -> dict[str, list[int]]:
+    """Return the first features of each method, of those that may be selected, by its label, in the order shown."""
+    settings, found = settings_of(plan), {}
+    for method in shown_order(settings.methods, None if verdict is None else verdict["method"]):
+        table = method_scores(store, method)
+        found[method.label] = selectable(store, method, table, filtered=settings.filtered)[:BEST].tolist()
+    return found
+
+
+def _named(
+    best: Mapping[str, Sequence[int]], names: Sequence[str], verdict: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return the first features by name, and which method is that of the verdict, for ``run.json``."""
+    chosen = None if verdict is None else verdict["method"]
+    return [
+        {"method": label, "features": [names[feature] for feature in features], "is_best": label == chosen}
+        for label, features in best.items()
+    ]
+
+
+def ranking_lines(store: Store, plan: Plan) -> list[str]:
+    """Return the rankings of a run as its evaluation begins, and what that takes; empty without an evaluation."""
+    if (evaluated := plan.parameters_of(EVALUATE_STAGE)) is None:
+        return []
+    design, names = Design(evaluated), Context(store).tiles.feature_names()
+    lines = best_lines(_named(best_features(store, plan), names))
+    ahead = f"the evaluation follows: {design.n_selections:,} rankings and {design.n_tests:,} units of tests"
+    return ["first features, before the evaluation:", *lines, ahead]
+
+
+def shown_order(methods: Sequence[Method], best: str | None) -> list[Method]:
+    """Return methods in the order in which all outputs show them: the best one, a consensus, then as in the job."""
+    return sorted(methods, key=lambda method: (method.label != best, not method.criterion.combines))
 
 
 def _data(tiles: Tiles) -> dict[str, Any]:
@@ -352,101 +395,82 @@ def _weightings(store: Store, plan: Plan, methods: Sequence[Method], name: str, 
         }
 
 
-def _is_no_consensus(method: Method) -> bool:
-    """Return the sort key that puts a consensus first."""
-    return not method.criterion.combines
-
-
 def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:
     """Return the stored facts of each method by its label, without methods that have none."""
     return {method.label: found for method in settings_of(plan).methods if (found := stored(store, method)) is not None}
 
 
-def graph_warnings(graphs: Iterable[Graph]) -> list[str]:
+def graph_warnings(graphs: Iterable[Graph]) -> list[RunWarning]:
     """Return a warning for each problem of a run's graphs, with a remedy."""
     found = []
+
+    def warn(kind: str, level: str, text: str) -> None:
+        found.append(RunWarning(kind, level, text, (graph.name,), "graph"))
+
     for graph in graphs:
-        name, recall = graph.name, graph.recall.get("value")
+        recall = graph.recall.get("value")
         if recall is not None and recall < LOW_RECALL:
-            found.append(
-                f"graph {name}: the search found {recall:.1%} of the true neighbors; "
-                f"{BETTER_SEARCH[graph.engine or '']}, or set graph.engine to exact. Where that does not help, the "
-                "rows lie so evenly that no ranking on their graph is stable"
+            remedy = BETTER_SEARCH[graph.engine or ""]
+            text = (
+                f"the search found {recall:.1%} of the true neighbors; {remedy}, or set graph.engine to exact. Where "
+                "that does not help, the rows lie so evenly that no ranking on their graph is stable"
             )
+            warn("low recall", LIMITS, text)
         if graph.n_isolated:
             remedy = "; raise graph.n_neighbors" if graph.n_neighbors and not graph.n_short else ""
-            found.append(f"graph {name}: {graph.n_isolated} rows have no edge{remedy}")
+            warn("isolated rows", LIMITS, f"{graph.n_isolated} rows have no edge{remedy}")
         if graph.n_short:
-            found.append(
-                f"graph {name}: {graph.n_short} rows have fewer than {graph.list_length} neighbors: too few "
-                "others have a feature in common with them, or were met by the search"
+            text = (
+                f"{graph.n_short} rows have fewer than {graph.list_length} neighbors: too few others have a feature in "
+                "common with them, or were met by the search"
             )
+            warn("short lists", LIMITS, text)
         if graph.n_open:
-            found.append(
-                f"graph {name}: {graph.n_open} labeled rows may have nearer neighbors than the "
-                f"{graph.n_candidates} candidates in X hold; raise n_neighbors of the method"
+            text = (
+                f"{graph.n_open} labeled rows may have nearer neighbors than the {graph.n_candidates} candidates in X "
+                "hold; raise n_neighbors of the method"
             )
-        found += [
-            f"graph {name}, weights {w.kind}: {w.n_underflow} of {graph.n_edges} weights are 0 and "
-            f"{w.n_isolated} rows have no edge left; {_weight_remedy(graph, w)}"
-            for w in graph.weightings
-            if w.n_underflow
-        ]
+            warn("open lists", LIMITS, text)
+        for w in graph.weightings:
+            if w.n_underflow:
+                text = (
+                    f"weights {w.kind}: {w.n_underflow} of {graph.n_edges} weights are 0 and {w.n_isolated} rows have "
+                    f"no edge left; {_weight_remedy(graph, w)}"
+                )
+                warn("weights of 0", CHANGES, text)
+            elif (w.n_isolated or 0) > (graph.n_isolated or 0):
+                warn("isolated rows", LIMITS, f"weights {w.kind}: {w.n_isolated} rows have no edge of positive weight")
     return found
 
 
-def _source_warnings(tiles: Tiles) -> list[str]:
-    return tiles.store.read_json(layout.SOURCE_WARNINGS, list) or []
-
-
-def _dominance_warnings(tiles: Tiles, plan: Plan) -> list[str]:
+def _dominance_warnings(tiles: Tiles, plan: Plan) -> list[RunWarning]:
     found = [stage.parameters_of(NEIGHBORS_STAGE) or stage.parameters_of(BUILD_STAGE) for stage in plan.stages]
     searched = [one.graph for one in found if one is not None]
     return dominance_warnings(tiles, searched, "transform: {graph: zscore}")
 
 
-def _method_warnings(store: Store, plan: Plan) -> list[str]:
-    found = _label_warnings(store, plan) + _solution_warnings(store, plan) + _elimination_warnings(store, plan)
-    return found + _filter_warnings(store, plan) + _untested_warnings(store, plan)
-
-
-def _untested_warnings(store: Store, plan: Plan) -> list[str]:
-    """Return a warning for each method that selects no feature by select.fdr, or tests none for want of a graph."""
-    is_asked = settings_of(plan).fdr is not None
-    lead = "select.fdr selects none of its features, as these have no p-values" if is_asked else "no p-values"
-    return [
-        f"method {method.label}: {lead}: {why}"
-        for method in settings_of(plan).methods
-        if (why := (is_asked and method.untested) or one_block(store, method))
-    ]
-
-
-def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
-    return [
-        message
-        for method in settings_of(plan).methods
-        if (found := stored_elimination(store, method)) is not None
-        for message in elimination_warnings(method, found)
-    ]
-
-
-def _solution_warnings(store: Store, plan: Plan) -> list[str]:
-    """Return a warning for each method that stopped before convergence."""
-    return [
-        f"method {method.label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
-        f"{'round' if found['n_iter'] == 1 else 'rounds'}; "
-        f"raise max_iter ({method.parameters.model_dump()['max_iter']}), tol or gamma"
-        for method in settings_of(plan).methods
-        if (found := stored_solution(store, method)) is not None and not found["converged"]
-    ]
-
-
-def _label_warnings(store: Store, plan: Plan) -> list[str]:
-    context, methods = Context(store), settings_of(plan).methods
-    info, labels = context.tiles.info, context.label_counts()
-    note = classes_note(info.classes, info.facts.get("unlabeled"))
-    found = [message for method in methods for message in label_warnings(method, labels)]
-    return found if note is None else [note, *found]
+def _method_warnings(store: Store, plan: Plan) -> list[RunWarning]:
+    context, settings = Context(store), settings_of(plan)
+    info, labels, found = context.tiles.info, context.label_counts(), list[RunWarning]()
+    if (note := classes_note(info.classes, info.facts.get("unlabeled"))) is not None:
+        found.append(RunWarning("classes or unlabeled", CHANGES, note))
+    for method in settings.methods:
+        found += label_warnings(method, labels)
+        if (solution := stored_solution(store, method)) is not None and not solution["converged"]:
+            text = (
+                f"the objective and the weights had not settled when it stopped after {solution['n_iter']} "
+                f"{'round' if solution['n_iter'] == 1 else 'rounds'}; "
+                f"raise max_iter ({method.parameters.model_dump()['max_iter']}), tol or gamma"
+            )
+            found.append(RunWarning("not converged", CHANGES, text, (method.label,), "method"))
+        if (elimination := stored_elimination(store, method)) is not None:
+            found += elimination_warnings(method, elimination)
+        is_asked = settings.fdr is not None
+        if why := (is_asked and method.untested) or one_block(store, method):
+            lead = "select.fdr selects none of its features, as these have no p-values" if is_asked else "no p-values"
+            level = CHANGES if is_asked else LIMITS
+            found.append(RunWarning("no p-values", level, f"{lead}: {why}", (method.label,), "method"))
+    return found + _filter_warnings(store, plan)
 
 
 def _weight_remedy(graph: Graph, weighting: Weighting) -> str:
@@ -474,7 +498,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
     tiles = Context(store).tiles
     names = tiles.feature_names()
-    methods = sorted(settings_of(plan).methods, key=_is_no_consensus)
+    methods = shown_order(settings_of(plan).methods, None if facts.verdict is None else facts.verdict.method)
     tables = {method.label: method_scores(store, method) for method in methods}
     settings = settings_of(plan)
     level = _level(settings)
@@ -508,16 +532,6 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "evaluation": evaluation.model_dump(),
         "excluded": _excluded(methods, tables, names, tiles),
         "stages": [{**s.model_dump(), "recomputed": facts.recomputed.get(s.name or "", 0)} for s in facts.stages],
-        "warnings": [
-            *(f"{note}." for note in plan.facts.get("notes", ())),
-            *evaluation.warnings,
-            *_source_warnings(tiles),
-            *_dominance_warnings(tiles, plan),
-            *_method_warnings(store, plan),
-            *batch_warnings(facts.batches),
-            *(f"{text}." for text in facts.trust),
-            *(f"{damage}." for damage in facts.damages),
-        ],
     }
 
 
@@ -602,7 +616,7 @@ def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: i
     return {"labels": [m.label for m in methods], "top_k": top_k, "jaccard": jaccard}
 
 
-def _filter_warnings(store: Store, plan: Plan) -> list[str]:
+def _filter_warnings(store: Store, plan: Plan) -> list[RunWarning]:
     """Return a warning for each filtered ranking shorter than select.n_features."""
     planned = plan.parameters_of(FILTER_STAGE)
     if planned is None or (wanted := planned.redundancy.n_wanted) is None:
@@ -611,10 +625,11 @@ def _filter_warnings(store: Store, plan: Plan) -> list[str]:
     for method in planned.methods:
         n_kept = store.open(layout.FILTERED.format(method.label)).shape[0]
         if n_kept < wanted:
-            found.append(
-                f"method {method.label}: select.redundancy leaves {n_kept} of the {wanted} features that "
-                "select.n_features wants; raise its threshold or n_candidates"
+            text = (
+                f"select.redundancy leaves {n_kept} of the {wanted} features that select.n_features wants; raise its "
+                "threshold or n_candidates"
             )
+            found.append(RunWarning("too few left", CHANGES, text, (method.label,), "method"))
     return found
 
 

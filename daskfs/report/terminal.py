@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any
 
 from daskfs.report.values import shorten
+from daskfs.run_warning import CHANGES, HINT, LIMITS, VOIDS, RunWarning
 
 BEST = 10
 """Features of each method that are listed first."""
@@ -32,16 +34,17 @@ def verdict_html(verdict: Mapping[str, Any] | None, n_features: int) -> str:
 
 
 def verdict_sentence(verdict: Mapping[str, Any], n_features: int) -> str:
-    """Return the best method and size, its score, and the number of choices."""
+    """Return the best method and size, its score, the number of choices, and what makes the verdict doubtful."""
     low, high = verdict["low"], verdict["high"]
     interval = "" if low is None or high is None else f" [{_value(low)}, {_value(high)}]"
     rows = "on held-out rows" if verdict["setting"] == "inductive" else "on rows that the selection saw"
     chosen = "" if verdict["n_compared"] == 1 else f", best of {verdict['n_compared']} compared"
     if chosen and not verdict["is_corrected"]:
         chosen += ", and too good by that choice"
+    doubts = f" ({'; '.join(verdict['doubts'])})" if verdict.get("doubts") else ""
     return (
         f"{verdict['method']} with {verdict['n_selected']:,} of {n_features:,} features: "
-        f"{metric_name(verdict['metric'])} {_value(verdict['score'])}{interval} {rows}{chosen}"
+        f"{metric_name(verdict['metric'])} {_value(verdict['score'])}{interval} {rows}{chosen}{doubts}"
     )
 
 
@@ -83,11 +86,12 @@ def _value(value: float | None) -> str:
 def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table of the first features of each method, as many methods as the terminal is wide.
 
-    `best` has the name of each method, and of its first features: "method" and "features".
+    `best` has for each method, in the order shown, its name, those of its first features, and whether it is that of the
+    verdict: "method", "features" and "is_best".
     """
     if not best:
         return []
-    columns = [[shorten(name, LONGEST_NAME) for name in (one["method"], *one["features"])] for one in best]
+    columns = [[method_heading(one), *(shorten(name, LONGEST_NAME) for name in one["features"])] for one in best]
     widths = [max(map(len, column)) for column in columns]
     room = shutil.get_terminal_size().columns - 2
     shown = max(1, sum(end <= room for end in accumulate(len(GAP) + width for width in widths)))
@@ -97,6 +101,20 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
     left_out = len(columns) - shown
     more = f"and {left_out} more methods in ranking.csv" if left_out > 1 else "and 1 more method in ranking.csv"
     return [*lines, more] if left_out else lines
+
+
+def warning_lines(warnings: Sequence[RunWarning], *, counted: bool = True) -> list[str]:
+    """Return lines on warnings that void or change the result, and one on how many others there are if `counted`."""
+    lines = [f"warning: {one}." for one in warnings if one.level in (VOIDS, CHANGES)]
+    counts = Counter(one.level for one in warnings)
+    words = {LIMITS: ("limit of the result", "limits of the result"), HINT: ("hint", "hints")}
+    others = [f"{counts[level]} {names[counts[level] > 1]}" for level, names in words.items() if counts[level]]
+    return [*lines, f"note: {' and '.join(others)} in the report."] if others and counted else lines
+
+
+def method_heading(one: Mapping[str, Any]) -> str:
+    """Return the name of a method in the list of the best features, with a mark if it is that of the verdict."""
+    return f"{shorten(one['method'], LONGEST_NAME)}{' (best)' if one['is_best'] else ''}"
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.registry import criteria
 from daskfs.errors import first_few
 from daskfs.kernels.labels import LabelCounts, Labels
+from daskfs.report.hints import is_like_a_target
+from daskfs.run_warning import LIMITS, VOIDS, RunWarning
 from daskfs.store.context import Context
 
 ROWS = 2000
@@ -23,8 +23,10 @@ COPY, TARGET = 0.95, 0.9999
 """Absolute correlations from which on a feature is a copy of another, or of the target."""
 FEW = 10
 """Labeled rows below which a class says little, and names that are listed."""
-MANY, LONELY = 15, 3
-"""Number of classes from which on whole numbers may be a target, and of rows that each class has if they are none."""
+LEAK, BEATEN = "leak: ", "no better than random"
+"""Kind of a warning about a leak, before what the feature does, and about methods that a random order beats."""
+DOUBTS = {BEATEN: "a random order does as well", "labels seen": "it saw the labels of the tested rows"}
+"""What a warning about a method says beside its verdict, by kind."""
 
 
 def trust_warnings(
@@ -34,15 +36,14 @@ def trust_warnings(
     verdict: Mapping[str, Any] | None,
     *,
     filtered: bool,
-) -> list[str]:
-    """Return warnings about a run without final full stops, each with what to do.
+) -> list[RunWarning]:
+    """Return warnings about how far a ranking can be trusted.
 
     `best` are the first features of each method by its label, `names` those of all features, and `verdict` is that of
     the evaluation, None without one. Copies are fine where redundant features are `filtered` already.
     """
     found = _beaten(verdict)
     used = np.unique(np.concatenate([np.empty(0, np.int64), *map(np.asarray, best.values())]).astype(np.int64))
-    counts = context.label_counts()
     if used.size:
         rows, X = context.tiles.sampled_columns(used, ROWS, None)
         if not filtered:
@@ -50,25 +51,38 @@ def trust_warnings(
         if (labels := context.labels_of(rows)) is not None:
             seen = labels.of_rows(np.arange(rows.size))
             first = list(dict.fromkeys(int(features[0]) for features in best.values() if len(features)))
-            what = {feature: _leak(X[:, np.searchsorted(used, feature)], seen) for feature in first}
-            found += [
-                f"feature '{names[feature]}' alone {does}: leave it out (data.exclude) unless it is known before labels"
-                for feature, does in what.items()
-                if does
-            ]
-    return found + repeated_names_warnings(names) + (_like_a_target(counts) or _few_rows(counts))
+            for feature in first:
+                if does := _leak(X[:, np.searchsorted(used, feature)], seen):
+                    text = f"it alone {does}; leave it out (data.exclude) unless it is known before labels"
+                    found.append(RunWarning(f"{LEAK}{does}", VOIDS, text, (names[feature],), "feature"))
+    counts = context.label_counts()
+    return found + repeated_names_warnings(names) + ([] if is_like_a_target(counts) else _few_rows(counts))
 
 
-def _beaten(verdict: Mapping[str, Any] | None) -> list[str]:
+def doubts_of(method: str, features: Sequence[str], warnings: Sequence[RunWarning]) -> list[str]:
+    """Return what makes a verdict for `method`, whose first features are named, doubtful, in a few words each."""
+    found = []
+    for one in (warning for warning in warnings if warning.level == VOIDS):
+        if one.kind.startswith(LEAK) and (own := [name for name in one.subject if name in features]):
+            found.append(f"rests on {', '.join(own)}, which {one.kind.removeprefix(LEAK)}")
+        elif method in one.subject:
+            found.append(DOUBTS[one.kind])
+        elif not one.subject:
+            found.append(one.kind)
+    return found
+
+
+def _beaten(verdict: Mapping[str, Any] | None) -> list[RunWarning]:
     if not verdict or not verdict["beaten"]:
         return []
-    return [
+    text = (
         f"verdict: a random order of the features does as well as {', '.join(verdict['beaten'])} on these data: do not "
         "select by it, or filter what is redundant (select.redundancy)"
-    ]
+    )
+    return [RunWarning(BEATEN, VOIDS, text, tuple(verdict["beaten"]))]
 
 
-def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) -> list[str]:
+def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) -> list[RunWarning]:
     """Return a warning about each method of whose first features some are copies of better ones."""
     known = ~np.isnan(X)
     count = np.maximum(known.sum(axis=0), 1)
@@ -83,10 +97,11 @@ def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) 
             found[label] = f"{count} of {own.size} of {label}"
     if not found:
         return []
-    return [
+    text = (
         f"first features are copies of better ones, correlated by {COPY} and more ({', '.join(found.values())}): set "
         f"select: {{redundancy: {{threshold: {COPY}}}}} to skip them"
-    ]
+    )
+    return [RunWarning("copies of features", LIMITS, text, tuple(found))]
 
 
 def _leak(values: np.ndarray, labels: Labels) -> str:
@@ -104,39 +119,27 @@ def _leak(values: np.ndarray, labels: Labels) -> str:
     return "separates the classes" if apart and len(ranges) > 1 else ""
 
 
-def repeated_names_warnings(names: Sequence[str]) -> list[str]:
-    """Return a warning, without a final full stop, about names that several features have; none if all differ."""
+def repeated_names_warnings(names: Sequence[str]) -> list[RunWarning]:
+    """Return a warning about names that several features have; none if all differ."""
     repeated = [f"'{name}'" for name, count in Counter(names).items() if count > 1]
     if not repeated:
         return []
-    return [
-        f"several features are named {first_few(repeated, FEW)}: tables tell them apart by number (column "
-        "feature); give each a name of its own"
-    ]
+    text = (
+        f"several features are named {first_few(repeated, FEW)}: tables tell them apart by number (column feature); "
+        "give each a name of its own"
+    )
+    return [RunWarning("names twice", LIMITS, text)]
 
 
-def _like_a_target(labels: LabelCounts | None) -> list[str]:
-    """Return a warning about classes that look like the values of a target: many whole numbers, some in few rows."""
-    if labels is None or labels.task != "classification" or len(labels.classes) < MANY:
-        return []
-    numbers = [name for name in labels.classes if re.fullmatch(r"-?\d+", name)]
-    if len(numbers) < len(labels.classes) or min(labels.by_class) >= LONELY:
-        return []
-    methods = ", ".join(name for name, one in criteria().items() if one.needs_labels and "regression" in one.tasks)
-    return [
-        f"labels are {len(numbers)} whole numbers, some in fewer than {LONELY} rows, and taken for classes: if they "
-        f"are amounts, set data.task: regression, with methods for it ({methods})"
-    ]
-
-
-def _few_rows(labels: LabelCounts | None) -> list[str]:
+def _few_rows(labels: LabelCounts | None) -> list[RunWarning]:
     if labels is None or labels.task != "classification":
         return []
     counts = zip(labels.classes, labels.by_class, strict=True)
     few = [f"'{name}' {count}" for name, count in counts if 0 < count < FEW]
     if not few:
         return []
-    return [
-        f"labeled rows are few of some classes ({first_few(few, FEW)}): their part of a score by classes is "
-        "uncertain; label more, or merge classes"
-    ]
+    text = (
+        f"labeled rows are few of some classes ({first_few(few, FEW)}): their part of a score by classes is uncertain; "
+        "label more, or merge classes"
+    )
+    return [RunWarning("few labels", LIMITS, text)]

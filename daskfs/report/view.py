@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
-from daskfs.graph.partitioned_search import LOW_RECALL
 from daskfs.report.batches import SHOWN
 from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
 from daskfs.report.method_view import COLUMNS, elimination_view, solution_view, trade_off_view
@@ -21,7 +20,6 @@ from daskfs.report.model import (
     Redundancy,
     Report,
     Stage,
-    Weighting,
 )
 from daskfs.report.plots import (
     LOG_RANKS,
@@ -53,22 +51,24 @@ from daskfs.report.values import (
     positive,
 )
 
-BETTER_SEARCH = {
-    "cells": "raise graph.recall, or compare rows in principal components (transform: {graph: zscore+pca=50})",
-    "descent": "raise graph.n_neighbors",
-    "pynndescent": "raise graph.n_neighbors",
-}
-"""Remedy for a low recall, by engine."""
-
 _METHODS_OPEN = 2
 """Methods up to which all are unfolded; of more, the one of the verdict is."""
 _CLASSES_SHOWN = 40
 
 
+class Notice(NamedTuple):
+    """A warning, and the anchor of the graph that it is about; empty for another."""
+
+    text: str
+    anchor: str
+
+
 def page(report: Report) -> dict[str, Any]:
     """Return all variables of the template; SVGs are plain strings here."""
-    graphs = [_graph(graph, i, report.data) for i, graph in enumerate(report.graphs, 1)]
-    notices = [(text, "") for text in report.warnings if text]
+    anchors = {graph.name: f"graph-{i}" for i, graph in enumerate(report.graphs, 1)}
+    notices = [Notice(str(one), next((anchors[n] for n in one.subject if n in anchors), "")) for one in report.warnings]
+    graphs = [_graph(graph, i, report.data, notices) for i, graph in enumerate(report.graphs, 1)]
+    best = None if report.verdict is None else report.verdict.method
     view: dict[str, Any] = {
         "report": report,
         "title": report.title or "Feature ranking",
@@ -86,7 +86,8 @@ def page(report: Report) -> dict[str, Any]:
         "graphs": graphs,
         "stages": _stages(report.stages) if report.stages else None,
         "job": _job(report.job) if report.job else None,
-        "notices": notices + [notice for graph in graphs for notice in graph["notices"]],
+        "notices": notices,
+        "best_method": best,
     }
     view["contents"] = _contents(view)
     return view
@@ -370,7 +371,7 @@ def _redundancy(found: Redundancy) -> list[Fact]:
     return facts
 
 
-def _graph(graph: Graph, index: int, data: Data | None) -> dict[str, Any]:
+def _graph(graph: Graph, index: int, data: Data | None, notices: Sequence[Notice]) -> dict[str, Any]:
     name = graph.name or f"graph {index}"
     drawn = (
         ("Edge lengths", "length", "edge length", graph.length_histogram),
@@ -387,7 +388,7 @@ def _graph(graph: Graph, index: int, data: Data | None) -> dict[str, Any]:
         "facts": _graph_facts(graph, data),
         "weightings": [(format_text(one.kind) + _between_labeled(one.labeled_factor), one) for one in graph.weightings],
         "figures": [(caption, svg) for caption, svg in figures if svg is not None],
-        "notices": [(text, f"graph-{index}") for text in _graph_notices(graph, name)],
+        "notices": [notice for notice in notices if notice.anchor == f"graph-{index}"],
     }
 
 
@@ -456,57 +457,6 @@ def _between_labeled(factor: Number) -> str:
     if factor is None or factor == 1:
         return ""
     return f", times {format_number(factor)} between labeled rows" if factor else ", none between labeled rows"
-
-
-def _graph_notices(graph: Graph, name: str) -> list[str]:
-    texts = []
-    recall = graph.recall.get("value")
-    if recall is not None and recall < LOW_RECALL:
-        texts.append(
-            f"The approximate neighbor search of graph “{name}” found only {format_percent(recall)} of the "
-            f"true neighbors (recall below {LOW_RECALL}). Scores that use this graph may change with a "
-            f"better search: {BETTER_SEARCH.get(graph.engine or '', 'search again')}, or set graph.engine to "
-            "exact to make the search exact. Where that changes little, the rows lie so evenly that no ranking on "
-            "their graph is stable."
-        )
-    isolated = positive(graph.n_isolated)
-    if isolated:
-        texts.append(
-            f"Graph “{name}” has isolated nodes ({format_count(graph.n_isolated)}): rows without any edge, of which "
-            "the graph says nothing."
-            + (" Raise graph.n_neighbors to connect them." if not graph.weight_histogram else "")
-        )
-    if positive(graph.n_short):
-        texts.append(
-            f"In graph “{name}” {format_count(graph.n_short)} rows have fewer than "
-            f"{format_count(graph.list_length)} neighbors: too few others have a feature in common with them, "
-            "or were met by the search."
-        )
-    if positive(graph.n_open):
-        texts.append(
-            f"In graph “{name}” {format_count(graph.n_open)} labeled rows may have nearer neighbors than the "
-            f"{format_count(graph.n_candidates)} candidates in X hold. Raise n_neighbors of the method."
-        )
-    for weighting in graph.weightings:
-        texts += _weighting_notices(weighting, name, plottable(graph.n_isolated) if isolated else 0.0)
-    return texts
-
-
-def _weighting_notices(weighting: Weighting, name: str, isolated: float) -> list[str]:
-    texts = []
-    kind = format_text(weighting.kind)
-    if positive(weighting.n_underflow):
-        texts.append(
-            f"On graph “{name}”, {kind} weights underflow to zero ({format_count(weighting.n_underflow)} edges at "
-            f"t = {format_number(weighting.t)}): these edges are lost. Choose a larger t."
-        )
-    # Nodes without any edge are isolated in every weighting; the notice on the graph counts them.
-    if plottable(weighting.n_isolated) > isolated:
-        texts.append(
-            f"On graph “{name}”, {kind} weighting leaves nodes isolated ({format_count(weighting.n_isolated)} have no "
-            "edge of positive weight)."
-        )
-    return texts
 
 
 def _stages(stages: list[Stage]) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def run_study(
         notes = [note for member in found for note in member.notes]
         title = study.output.title
         summary = compare(runs, store, study.compare.model_dump(), title=title, notes=notes)
-        warnings = [f"{name}: {text}" for name, result in results.items() for text in result["warnings"]]
+        warnings = [f"{name}: {one['text']}" for name, result in results.items() for one in result["warnings"]]
         seconds = {name: result["seconds"] for name, result in results.items()}
         facts = {**study_facts("done"), **summary, "warnings": warnings, "seconds": seconds, "command": command}
         store.write_json(layout.STUDY_JSON, facts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskfs.execution.submission import inputs_of
+from daskfs.run_warning import CHANGES, RunWarning, merge_warnings
 from daskfs.runs.active_run import ActiveRun
 from daskfs.runs.batches import batch_url
 from daskfs.runs.manifest import damage_warning, file_checksum, matches_manifest, with_paths
@@ -36,10 +37,9 @@ def finish_run(
     remove_unfinished(run.store)
     for name in layout.RESULTS:
         run.store.read_bytes(name)  # raises if a late writer has replaced the table
-    facts = run_facts(run.store, plan, tiles, times, batches)
+    facts = run_facts(run.store, plan, tiles, times, batches, run.manifest.get("damages", ()))
     _ = Context(run.store).tiles  # raises if the tiles have changed: the report is made from them
     seconds = round(float(run.manifest.get("seconds", 0.0)) + time.monotonic() - run.started, 3)
-    facts["warnings"] += run.manifest.get("damages", ())
     run.manifest.update(facts, status="done", seconds=seconds, command=command)
     _write_report(run)
     run.journal.message("", "done", seconds=seconds)
@@ -79,7 +79,9 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         path.remove()
         run.tell(f"{path} is damaged or missing: it is written again.", damage_warning([str(path)]))
     if run.damages:
-        manifest["warnings"] = list(dict.fromkeys([*manifest["warnings"], *run.damages]))
+        known = map(RunWarning.from_json, manifest["warnings"])
+        found = merge_warnings([*known, *(RunWarning("damage", CHANGES, text) for text in run.damages)])
+        manifest["warnings"] = [warning.to_json() for warning in found]
         _write_report(run)
         store.write_json(layout.RUN_JSON, manifest)
     run.journal.message("nothing to do: every unit is recorded and its outputs are there")

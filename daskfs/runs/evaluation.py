@@ -21,6 +21,7 @@ from daskfs.job.job import Job
 from daskfs.plan.chain import Chain, Data
 from daskfs.plan.lists import needed_lists, searches_cost
 from daskfs.ranking.batches import within_batch
+from daskfs.run_warning import LIMITS, VOIDS, RunWarning
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest
 from daskfs.stages.stage import Stage
@@ -58,8 +59,8 @@ def wanted_evaluation(job: Job, *, has_labels: bool) -> EvaluateBlock | None:
 
 def plan_evaluation(
     job: Job, tiles: TilePlan, chain: Chain, names: Sequence[str] | None
-) -> tuple[list[Stage], list[str]]:
-    """Plan the stages of a job's evaluation, none without labels; also return notes without final full stops.
+) -> tuple[list[Stage], list[RunWarning]]:
+    """Plan the stages of a job's evaluation, none without labels, and warn of what it leaves out.
 
     `chain` is that of the run, with the rankings that are evaluated; `names` are the feature names, None if not known.
     The first extent that fits is used. If none fits, an evaluation whose `setting` the job names is planned, for the
@@ -78,39 +79,37 @@ def plan_evaluation(
         used = used_shape(shape, extent.max_samples, tiles.n_labeled)
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
-            cut = cut_note(evaluate.n_selected if "n_selected" in evaluate.model_fields_set else (), shape.n_features)
-            return stages, [note for note in (transductive_note(evaluate, methods), left_out, cut) if note]
+            in_part = [RunWarning("evaluation in part", LIMITS, left_out)] if left_out else []
+            return stages, block_warnings(evaluate, methods, shape.n_features) + in_part
     # if not even a test of the run's own rankings fits, refuse the evaluation
     plain = evaluate.model_copy(update={"setting": "transductive"})
     smallest = Extent(evaluate.max_samples, all_features=False)
     of_run = plan_tests(plain, tiles, chain, process, names, job.graph, extent=smallest)
     if not evaluate.is_thinned or not _fits(of_run, memory_limit):
         return stages, []
-    msg = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
-    return [], [msg]
+    text = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
+    return [], [RunWarning("evaluation in part", LIMITS, text)]
 
 
 def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
     return memory_limit is None or max(stage.peak_bytes for stage in stages) <= USABLE * memory_limit
 
 
-def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:
-    """Return a note on methods that saw labels of test rows; empty if there are none."""
-    saw = seeing_labels(methods)
-    if evaluate.setting == "inductive" or evaluate.train_on == "labeled" or not saw:
-        return ""
-    return (
-        f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
-        "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: inductive"
-    )
-
-
-def cut_note(sizes: Sequence[int], n_features: int) -> str:
-    """Return a note on the numbers of features that are more than there are; empty if there are none."""
-    left_out = [str(size) for size in sizes if size > n_features]
-    if not left_out:
-        return ""
-    return f"evaluation: n_selected {', '.join(left_out)} left out, as the data have {n_features} features"
+def block_warnings(evaluate: EvaluateBlock, methods: Sequence[Method], n_features: int) -> list[RunWarning]:
+    """Warn of methods that saw labels of test rows, and of numbers of features that are more than there are."""
+    found, saw = [], seeing_labels(methods)
+    if saw and evaluate.setting != "inductive" and evaluate.train_on != "labeled":
+        text = (
+            f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
+            "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: "
+            "inductive"
+        )
+        found.append(RunWarning("labels seen", VOIDS, text, tuple(saw)))
+    is_named = "n_selected" in evaluate.model_fields_set
+    if left_out := [str(size) for size in evaluate.n_selected if is_named and size > n_features]:
+        text = f"evaluation: n_selected {', '.join(left_out)} left out, as the data have {n_features} features"
+        found.append(RunWarning("sizes not evaluated", LIMITS, text))
+    return found
 
 
 def plan_tests(

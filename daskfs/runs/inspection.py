@@ -103,7 +103,7 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
         "n_labeled": labels.n_labeled if labels else 0,
         **{name: _describe_column(source, name) for name in SAMPLE_COLUMNS},
         "row_names": describe_row_names(source),
-        "warnings": source.verify(),
+        "warnings": list(map(str, source.verify())),
         **{key: value for name in counts for key, value in describe_counts(name, names, counts[name]).items()},
         "n_constant": int(constant.sum()),
         "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskfs.criteria.registry import check_labels
 from daskfs.errors import JobError, StoreError
+from daskfs.evaluation.design import DESIGN_STAGE, EvaluationParameters
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool, granted_workers, pool_of
@@ -42,7 +43,7 @@ from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.stages.machine import job_scratch
 from daskfs.stages.requirements import installed_versions
-from daskfs.stages.stage import Plan
+from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import create_arrays
 from daskfs.storage import as_path
 from daskfs.store import layout
@@ -184,10 +185,20 @@ class _Execution:
             check_labels_of(plan, context)
             check_scalings_of(plan, context)
             create_arrays(context, plan.stages)
+            runner.begun = lambda stage: self._show_ranking(stage, plan)
             runner.run(context, plan.stages, plan.identity)
             times = {"stages": runner.seconds, "threads": runner.pool.n_threads}
         with self.run.recording_failure():
             return finish_run(self.run, plan, tiles, times, batches, self.command)
+
+    def _show_ranking(self, stage: Stage, plan: Plan) -> None:
+        """Show the ranking before the first stage of the evaluation that follows it."""
+        tests = [one.name for one in plan.stages if isinstance(one.parameters, EvaluationParameters)]
+        if stage.name in [name for name in tests if name != DESIGN_STAGE.name][:1]:
+            from daskfs.report.summary import ranking_lines
+
+            for line in ranking_lines(self.store, plan):
+                self.journal.message(line)
 
     def _run_batches(self, tiles: TilePlan, client: Client | None, workers: Workers) -> list[dict[str, Any]]:
         """Run the job over each batch, after planning all, and return facts for the manifest."""

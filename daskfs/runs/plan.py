@@ -9,7 +9,7 @@ from typing import Any
 from daskfs.errors import JobError
 from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE
-from daskfs.graph.plan import search_notes
+from daskfs.graph.plan import search_warnings
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
@@ -91,7 +91,7 @@ def plan_run(
     )
     stages.append(Stage.of(RANK_STAGE, "rank", 1, settings, RANK_STAGE.cost(shape.n_features, len(methods), process)))
     stages += plan_images(job, shape, settings, process)
-    tests, notes = plan_evaluation(job, tiles, chain, names)
+    tests, warnings = plan_evaluation(job, tiles, chain, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
     settled = with_fingerprints(moved_beside(stages, EDGES_SUMMARY_STAGE), start)
@@ -99,7 +99,7 @@ def plan_run(
     first = settled[0].name
     settled = tuple(dataclasses.replace(one, begins_with=first) if one.is_of(DESIGN_STAGE) else one for one in settled)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
-    facts["notes"] = [*search_notes(settled, shape.n_samples), *notes]
+    facts["warnings"] = [one.to_json() for one in [*search_warnings(settled, shape.n_samples), *warnings]]
     facts["given"] = next((dict(found.identity) for found in (given, rep) if found is not None), None)
     facts["job_identity"] = digest(job.identity())
     facts["job"] = digest(start, job.identity(), facts["given"])

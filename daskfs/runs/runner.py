@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,10 @@ from daskfs.tiles.plan import TilePlan, parameters_of
 
 @dataclass
 class Runner:
-    """Runner of pending units: `recomputed` is their number, `seconds` wall and summed unit times, by stage."""
+    """Runner of pending units: `recomputed` is their number, `seconds` wall and summed unit times, by stage.
+
+    `begun` is called before the first unit of each stage with pending units.
+    """
 
     pool: Pool
     progress: Progress
@@ -33,6 +36,7 @@ class Runner:
     recomputed: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
     tell: Tell | None = None
+    begun: Callable[[Stage], None] = lambda _: None
     _ticked: float = 0.0
 
     def run(self, context: Context, stages: Sequence[Stage], identity: str) -> None:
@@ -40,6 +44,7 @@ class Runner:
         self._ticked = time.monotonic()
 
         def begin(stage: Stage, n_pending: int) -> None:
+            self.begun(stage)
             remove_lost(context, stage, stages, self.tell or (lambda message, _: self.progress.message(message)))
             self.progress.start_stage(stage, n_pending)
             check_room(context, stage)

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
 from daskfs.kernels.digits import as_floats
+from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import COLLECTION, block_dtype, check_range, check_shape, not_numbers, refuse_options
 from daskfs.sources.labeled import LabeledSource
@@ -255,7 +256,7 @@ class CollectionSource(LabeledSource):
             int(np.diff(layout.starts).max()),
         )
 
-    def verify(self) -> list[str]:
+    def verify(self) -> list[RunWarning]:
         """Return a warning that names the columns that "non-numeric" leaves out."""
         return left_out_warnings(self.left_out or ())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,11 @@ TIMES = {"date", "time", "timestamp"}
 FEW = 50
 """Distinct values up to which a column of text looks like a label."""
 NUMBERS = ("integer", "number", "boolean")
+
+
+def is_named_like(name: str, words: Set[str]) -> bool:
+    """Return whether one of some words is in the name of a column."""
+    return not words.isdisjoint(re.findall("[a-z]+", name.lower()))
 
 
 @dataclass
@@ -109,19 +115,18 @@ class ColumnProfile:
 
     def looks_like(self) -> str:
         """Return a guess: feature, constant, label, group, time, row name, text or empty, or the cells that are odd."""
-        words = {*re.findall("[a-z]+", self.name.lower())}
         n_distinct, kind = len(self.values), self.kind
         is_distinct = self.n_rows > 1 and (self.is_distinct if self.is_many else n_distinct == self.n_rows)
-        is_label = bool(words & LABELS) and (kind in NUMBERS or (not self.is_many and n_distinct <= FEW))
+        is_label = is_named_like(self.name, LABELS) and (kind in NUMBERS or (not self.is_many and n_distinct <= FEW))
         is_repeated = not is_distinct and n_distinct != 1
         guesses = {
             "empty": kind == "empty",
             f"feature but for {self.n_odd} cells, such as {self.odd}": kind == "mixed",
             "row name": self.is_index or (is_distinct and (kind == "text" or self._counts_rows)),
             "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
-            "time": kind == "date" or (bool(words & TIMES) and kind in NUMBERS),
+            "time": kind == "date" or (is_named_like(self.name, TIMES) and kind in NUMBERS),
             "label": is_label,
-            "group": bool(words & GROUPS) and is_repeated and kind != "number",
+            "group": is_named_like(self.name, GROUPS) and is_repeated and kind != "number",
             "label or group": kind not in NUMBERS and not self.is_many and n_distinct <= FEW,
             "text": kind not in NUMBERS,
         }

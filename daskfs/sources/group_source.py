@@ -11,6 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_range
 from daskfs.sources.columns import in_rows
@@ -148,11 +149,12 @@ class MemberSource(LabeledSource):
         check_range(start, stop, self.info.n_samples)
         return self._matrix.read_rows(start, stop)
 
-    def verify(self) -> list[str]:
-        """Return warnings about absent chunks of the arrays of a Zarr group; HDF5 has none."""
+    def verify(self) -> list[RunWarning]:
+        """Return warnings about absent chunks of a Zarr group (HDF5 has none), and hints on columns of groups."""
         folder = self._contents.folder
         found = [folder.need(name).absence() for name in self._arrays] if isinstance(folder, ZarrFolder) else []
-        return [warning for warning in found if warning is not None]
+        absent = [RunWarning("absent chunks", CHANGES, text) for text in found if text is not None]
+        return absent + self.group_hints(self._contents.rows.names)
 
     def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
         n_samples, folder = self.info.n_samples, self._contents.folder

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from daskfs.errors import InputError
+from daskfs.run_warning import HINT, RunWarning
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.column_profile import GROUPS, ColumnProfile, as_cells, is_named_like
 from daskfs.sources.resolve import LabelRef, resolve_column, resolve_sample_columns
 from daskfs.sources.row_names import read_row_names
 from daskfs.sources.stored_column import Source, StoredColumn
+
+MOST_GROUPS = 10_000
+"""Distinct values of a column that are counted to see whether it looks like groups."""
 
 
 class LabeledSource(Source):
@@ -72,6 +79,26 @@ class LabeledSource(Source):
             sample_columns=tuple(self._sample_columns),
             has_row_names=self._row_names is not None,
         )
+
+    def group_hints(self, columns: Iterable[str]) -> list[RunWarning]:
+        """Return a hint for each of some own columns that looks like groups of rows and that no key names.
+
+        Without groups, folds may put rows of one donor or plate on both sides.
+        """
+        named, found = {ref.name for ref in self.refs}, []
+        if "groups" in self._sample_columns or "times" in self._sample_columns:  # by one of which folds go
+            return []
+        for name in columns:
+            if name in named or not is_named_like(name, GROUPS):
+                continue
+            profile = ColumnProfile(name, MOST_GROUPS)
+            with suppress(InputError):  # a column that cannot be read, which nobody needs
+                for values in self._column_in_parts(name):
+                    profile.add(as_cells(values))
+            if profile.looks_like() == "group":
+                text = f"column {name!r} looks like groups of rows: keep each in one fold (--set data.groups={name})"
+                found.append(RunWarning("groups", HINT, text, (name,)))
+        return found
 
     def labels_column(self) -> StoredColumn | None:
         """Return the labels, or None if there are none."""

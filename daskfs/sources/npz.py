@@ -8,6 +8,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.csc import CscRows
@@ -72,7 +73,7 @@ class NpzSource(LabeledSource):
             return self._matrix.read(start, stop, self.info.dtype)
         return self._matrix.read_rows(start, stop)
 
-    def verify(self) -> list[str]:
+    def verify(self) -> list[RunWarning]:
         """Compare the checksums of the members that hold X, by a pass over those that are stored, at 1 GB/s or more."""
         for member in self._members:
             self._npz.open_checked(member)

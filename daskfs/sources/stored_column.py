@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from daskfs.kernels.blocks import Block
+from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import check_label_column, check_length, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
@@ -89,7 +90,7 @@ class Source:
         """Return the row names as :func:`daskfs.sources.row_names.read_row_names` does, or None if there are none."""
         raise NotImplementedError
 
-    def verify(self) -> list[str]:
+    def verify(self) -> list[RunWarning]:
         """Check once what reads of rows cannot tell, and return warnings; :class:`InputError` for damage."""
         return []  # reads of rows find all damage that there is a checksum for
 
@@ -118,7 +119,7 @@ class WrappedSource(Source):
         self.part_sizes = getattr(source, "part_sizes", None)
         self.reading_bytes = getattr(source, "reading_bytes", 0)
 
-    def verify(self) -> list[str]:
+    def verify(self) -> list[RunWarning]:
         """Check the other source."""
         return self.whole.verify()
 

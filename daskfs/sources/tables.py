@@ -11,6 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names, plain_type
@@ -109,9 +110,9 @@ class TableSource(LabeledSource):
         feature_names = resolve_feature_names(spec, shape[1], own=[self._columns[i] for i in self._features])
         self.info = self.describe(shape, known.dtype, feature_names, identity, row_multiple=row_multiple)
 
-    def verify(self) -> list[str]:
-        """Return a warning that names the columns that "non-numeric" leaves out."""
-        return left_out_warnings(self.left_out)
+    def verify(self) -> list[RunWarning]:
+        """Return a warning that names the columns that "non-numeric" leaves out, and hints on columns of groups."""
+        return left_out_warnings(self.left_out) + self.group_hints(self._columns)
 
     def _table(self, number: int) -> Table:
         """Return a table, opened at its first use."""
@@ -226,9 +227,10 @@ def _check_columns(table: Table, first: Table) -> None:
     raise InputError(msg)
 
 
-def left_out_warnings(names: tuple[str, ...]) -> list[str]:
+def left_out_warnings(names: tuple[str, ...]) -> list[RunWarning]:
     """Return the warning that names the columns that "non-numeric" leaves out, if any."""
-    return [f"these columns hold no numbers, and are left out: {shorten_names(names)}"] if names else []
+    text = f"these columns hold no numbers, and are left out: {shorten_names(names)}"
+    return [RunWarning("columns left out", CHANGES, text, names)] if names else []
 
 
 def common_dtype(dtypes: set[np.dtype[Any]], where: str) -> np.dtype[Any]:

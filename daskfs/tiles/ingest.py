@@ -261,7 +261,7 @@ def store_labels(context: Context, parameters: TileParameters, unit: int) -> dic
     del unit
     store, shape = context.store, parameters.shape
     with planned_source(context, parameters) as source:
-        store.write_json(layout.SOURCE_WARNINGS, source.verify())
+        store.write_json(layout.SOURCE_WARNINGS, [warning.to_json() for warning in source.verify()])
         if source.info.feature_names is not None:
             _check_names(source.info.feature_names)
             store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))

@@ -48,7 +48,7 @@ def test_it_is_the_content_of_run_json(result: daskfs.RunResult) -> None:
     assert {*result} - {*stored} == {"recomputed"}
     assert len(result) == len(stored) + 1
     assert result.report == result["report"] == str(Path(result.url, "report.html"))
-    assert result.warnings == stored["warnings"]
+    assert [one.to_json() for one in result.warnings] == stored["warnings"]
 
 
 def test_tables_are_frames(result: daskfs.RunResult) -> None:
@@ -81,7 +81,7 @@ def test_it_shows_the_verdict_and_the_first_features(result: daskfs.RunResult) -
         assert "balanced accuracy" in text
         assert first in text
     assert result.url in repr(result)
-    named = daskfs.RunResult({**result, "best": [{"method": "<b>", "features": ["a&b"]}]}, result.url)
+    named = daskfs.RunResult({**result, "best": [{"method": "<b>", "features": ["a&b"], "is_best": True}]}, result.url)
     assert "<b>" not in named._repr_html_()
     assert "a&amp;b" in named._repr_html_()
 

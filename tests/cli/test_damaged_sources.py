@@ -22,7 +22,7 @@ from daskfs import FisherScore
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
 
-from .command import basic_job, daskfs, labels, matrix, refused, told, write_job
+from .command import basic_job, daskfs, labels, matrix, refused, texts, told, write_job
 
 COLUMNS = ("labels", "groups", "weights", "times", "batch")
 STORED = ("zarr 2", "zarr 3", "shards")
@@ -55,10 +55,10 @@ def test_absent_chunks_of_x_are_told_by_every_verb(form: str, tmp_path: Path) ->
     job = write_job(tmp_path, basic_job(tmp_path, data={"source": str(path), "labels": "labels"}))
     outcome = daskfs("run", job, "-q")
     assert (outcome.code, told(outcome)) == (0, f"daskfs: warning: {warning}.\n")
-    assert warning in json.loads((tmp_path / "run" / "run.json").read_text())["warnings"]
-    assert daskfs("inspect", path, "--json").json["warnings"] == [warning]
+    assert warning in texts(json.loads((tmp_path / "run" / "run.json").read_text()))
+    assert daskfs("inspect", path, "--json").json["warnings"][0] == warning
     converted = daskfs("convert", path, tmp_path / "tiles", "--workers", "0", "-q", "--json")
-    assert converted.json["warnings"] == [warning]
+    assert converted.json["warnings"][0] == warning
     again = write_job(
         tmp_path, basic_job(tmp_path, data={"source": str(tmp_path / "tiles")}, methods=["VarianceScore"])
     )
@@ -69,14 +69,16 @@ def test_absent_chunks_of_x_are_told_by_every_verb(form: str, tmp_path: Path) ->
 @pytest.mark.parametrize("key", COLUMNS)
 def test_absent_chunks_of_columns_are_refused_unless_all_are(form: str, key: str, tmp_path: Path) -> None:
     path = zarr_group(tmp_path, form)
-    assert daskfs("inspect", path, f"--{key}", key, "--json").json["warnings"] == []
+    assert not [
+        text for text in daskfs("inspect", path, f"--{key}", key, "--json").json["warnings"] if "absent" in text
+    ]
     remove_chunks(path / key, 1)
     outcome = daskfs("inspect", path, f"--{key}", key)
     unit, first = "shards" if form == "shards" else "chunks", "1" if form == "zarr 2" else "c/1"
     refused(outcome, 3, f"1 of 3 {unit} of {path / key}", f"the first of which is {first}:", "write_empty_chunks")
     remove_chunks(path / key, 0, 2)
     if key == "times":
-        (warning,) = daskfs("inspect", path, "--times", key, "--json").json["warnings"]
+        (warning, *_) = daskfs("inspect", path, "--times", key, "--json").json["warnings"]
         assert warning.startswith(f"3 of 3 {unit} of {path / key} are absent")
 
 
@@ -89,7 +91,7 @@ def test_chunks_outside_the_grid_do_not_count(tmp_path: Path) -> None:
         if not file.is_dir():
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(b"0")
-    (warning,) = daskfs("inspect", path, "--json").json["warnings"]
+    (warning, *_) = daskfs("inspect", path, "--json").json["warnings"]
     assert warning.startswith("1 of 3 chunks")
 
 

@@ -71,7 +71,7 @@ def test_left_out_by_rank(tmp_path: Path, write: Callable[[Path], str]) -> None:
     keys = ("--labels", "lab", "--missing", "mean", "--methods", "VarianceScore", "--evaluate", "null")
     outcome = daskfs("rank", source, *keys, "--output", tmp_path / "run", "--json")
     assert outcome.code == 0, outcome.err
-    assert "these columns hold no numbers, and are left out: empty" in outcome.err
+    assert "these columns hold no numbers, and are left out: 'empty'" in outcome.err
     assert "left out: 'empty'" in (tmp_path / "run" / "run.json").read_text()
     assert "empty" not in (tmp_path / "run" / "ranking.csv").read_text()
     assert "late" in (tmp_path / "run" / "ranking.csv").read_text()

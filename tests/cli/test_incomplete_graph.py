@@ -83,7 +83,7 @@ def test_distances_of_scikit_learn(tmp_path: Path, scaling: str | None, engine: 
     (found,) = json.loads((tmp_path / "run" / "run.json").read_text())["graphs"]
     assert (found["n_short"], found["n_isolated"]) == (3, 1)
     assert f"3 rows have fewer than {K} neighbors: too few others have a feature in common" in "\n".join(
-        outcome.json["warnings"]
+        one["text"] for one in outcome.json["warnings"]
     )
     assert "3 rows have fewer than" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 

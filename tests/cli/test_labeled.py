@@ -16,7 +16,7 @@ import yaml
 
 from daskfs import LSDF, FisherScore, SemiSupervisedLaplacianScore, SupervisedLaplacianScore, knn_graph
 
-from .command import Outcome, basic_job, but_trust, daskfs, refused, rows_of, told, write_job
+from .command import Outcome, basic_job, but_trust, daskfs, refused, rows_of, texts, told, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -90,7 +90,7 @@ def test_no_row_unlabeled(tmp_path: Path) -> None:
     outcome = run(tmp_path, y, ["LSDF"])
     assert (outcome.code, outcome.err) == (0, "")
     np.testing.assert_allclose(scores(tmp_path, "LSDF"), LSDF().fit(matrix(), y).scores_, rtol=1e-14)
-    assert outcome.json["warnings"] == []
+    assert but_trust(outcome.json["warnings"]) == []
 
 
 # -------------------------------------------------------------------- plan, status, report
@@ -130,7 +130,7 @@ def test_report_tells_how_lists_were_found(done: Path) -> None:
     assert (by_both["n_open"], by_both["n_candidates"], by_both["engine"]) == (0, 69, "exact")
     assert by_both["weightings"][0]["labeled_factor"] == 5
     assert by_both["weightings"][0]["used_by"] == ["SSLS"]
-    assert result["warnings"] == []
+    assert but_trust(result["warnings"]) == []
     html = (done / "run" / "report.html").read_text(encoding="utf-8")
     for text in ("1 (a sort)", "69 nearest in X, and the nearest by target", "heat, times 5.000 between labeled rows"):
         assert text in html
@@ -148,7 +148,7 @@ def test_rows_whose_lists_may_miss_some_are_told(tmp_path: Path) -> None:
     (graph,) = [graph for graph in outcome.json["graphs"] if graph["metric"] != "target"]
     assert graph["n_open"] > 0
     text = f"{graph['n_open']} labeled rows may have nearer neighbors than the 15 candidates in X hold"
-    assert text in outcome.json["warnings"][0]
+    assert text in texts(outcome.json)[0]
     assert text in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 

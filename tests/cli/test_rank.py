@@ -92,7 +92,7 @@ def test_one_command_ends_with_a_verdict(tmp_path: Path, form: Callable[[Path], 
     supervised = next(row for row in ranked if row["method"] in ("FisherScore", "PearsonScore") and row["rank"] == "1")
     assert supervised["feature"] == "0"
     table = form in (csv, parquet)
-    assert ("these columns hold no numbers, and are left out: id, city, seen, kind" in outcome.err) is table
+    assert ("these columns hold no numbers, and are left out: 'id', 'city', 'seen', 'kind'" in outcome.err) is table
     assert {row["name"] for row in ranked} == set(
         [f"g{place}" for place in range(8)] + ["is_treated"] if table else {row["name"] for row in ranked}
     )

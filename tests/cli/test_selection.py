@@ -181,11 +181,10 @@ class TestBesideTheSelection:
         assert f"leaves {n_left} of the 3 features" in outcome.err
         report = (source.parent / "run/report.html").read_text()
         if setting == "transductive":
-            assert f"FisherScore may select {n_left} features: not evaluated at 4 features." in report
+            assert f"method FisherScore: {n_left} feature to select, not evaluated at 4 features." in report
         else:
-            assert re.search(
-                r"FisherScore may select \d features in one of its rankings: not evaluated there at 4", report
-            )
+            words = r"FisherScore: \d features? to select in one of the rankings, not evaluated there at 4"
+            assert re.search(words, report)
 
     def test_report_tells(self, source: Path) -> None:
         report = (ran(source, {"threshold": 0.9}) / "report.html").read_text()

@@ -17,7 +17,7 @@ from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
 from daskfs.stages.stage import Stage
 
-from .command import Outcome, daskfs, refused, rows_of, write_job
+from .command import Outcome, but_trust, daskfs, refused, rows_of, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -128,7 +128,7 @@ class TestRunJson:
                 assert abs(seen.get("gap", 0.0)) < 1e-9
                 assert 0 <= seen.get("bound_share", 0.0) < 1
         assert {seen["radius"] for seen in found["bound"]["rounds"]} == {"exact"}
-        assert done[1]["warnings"] == []
+        assert but_trust(done[1]["warnings"]) == []
 
     def test_stages_of_loops_ran_in_rounds(self, done: tuple[Path, Any]) -> None:
         rounds = {stage["name"]: stage["rounds"] for stage in done[1]["stages"]}
@@ -265,8 +265,8 @@ def test_every_alpha_at_its_bound_warns(tmp_path: Path) -> None:
     methods = [{"name": "SVMRFE", "label": "tiny", "C": 1e-4, "step": 3, "n_singly": 1}]
     y = np.where(classes() == 2, -1, classes())
     outcome = run(tmp_path, y, methods=methods)
-    words = "method tiny: in 2 of 2 rounds every alpha was at C, which hardly lets labels tell one feature from another"
-    assert [warning.partition(";")[0] for warning in outcome.json["warnings"]] == [words]
+    words = "method tiny: in 2 of 2 rounds every alpha was at C, which hardly lets labels tell features apart"
+    assert [warning.partition(";")[0] for warning in but_trust(outcome.json["warnings"])] == [words]
     assert words in outcome.err
     assert words in (tmp_path / "run/report.html").read_text(encoding="utf-8")
     assert {seen["bound_share"] for seen in outcome.json["eliminations"]["tiny"]["rounds"]} == {1.0}

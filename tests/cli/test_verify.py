@@ -19,7 +19,7 @@ from daskfs.errors import StoreError
 from daskfs.storage.local import ASIDE
 from daskfs.store import layout
 from daskfs.store.records import decode, encode, lines_of
-from tests.cli.command import daskfs, refused
+from tests.cli.command import daskfs, refused, texts
 from tests.execution.damage import (
     OUTPUTS,
     WAYS,
@@ -106,7 +106,7 @@ def test_every_kind_of_file_is_checked_and_run_mends_what_is_named(job: Path, fo
     assert not any(os.path.lexists(path) for path in files.values())
     result = run_quietly(job)
     assert without_served(folder, result["recomputed"]) == dict(Counter(stage for stage, _ in units))
-    assert "made again" in " ".join(result["warnings"])
+    assert "made again" in " ".join(texts(result))
     assert outputs(folder) == before
     again = verified(folder)
     aside = list(folder.rglob(f"*{ASIDE}*"))  # somebody's folder in the place of a file is kept, and told of in ours
@@ -189,7 +189,7 @@ def test_metadata_alone_are_written_again(job: Path, folder: Path) -> None:
     result = run_quietly(job)
     assert result["recomputed"] == {}
     assert {path: path.read_bytes() for path in metadata} == before
-    assert all(any(str(path) in warning for warning in result["warnings"]) for path in metadata)
+    assert all(any(str(path) in warning for warning in texts(result)) for path in metadata)
     assert verified(folder)["problems"] == []
 
 

@@ -218,7 +218,8 @@ def test_rankings_that_fail_are_told_and_the_others_stay() -> None:
     assert {row["method"] for row in rows if row["labels"] == 1} == {"V", "RandomOrder", "AllFeatures", "MedianTarget"}
     assert {row["method"] for row in rows if row["labels"] == 5} >= {"P", "V"}
     reason = "method P needs labels that differ, and all 1 labeled rows have one value."
-    assert found.warnings == (f"P with labels 1: 6 of 6 rankings failed: {reason}",)
+    (warning,) = found.warnings
+    assert str(warning) == f"evaluation: P with labels 1: 6 of 6 rankings failed: {reason.rstrip('.')}"
     with pytest.raises(InputError, match=r"could rank nothing\. P with labels 1: 6 of 6 rankings failed"):
         evaluate_selectors({"P": PearsonScore()}, X, X[:, 0], **{**some, "labels": 1})
 
@@ -231,7 +232,9 @@ def test_lists_that_a_training_fold_is_too_small_for_fail_their_method_alone() -
     found = evaluate_selectors(selectors, X, y, **wanted)
     assert set(found.values.column("method").to_pylist()) == {"near", *BASELINES}
     (warning,) = found.warnings
-    assert warning.startswith("far: 3 of 3 rankings failed: n_neighbors is 50, and X has n_samples=42 rows")
+    assert str(warning).startswith(
+        "evaluation: far: 3 of 3 rankings failed: n_neighbors is 50, and X has n_samples=42 rows"
+    )
     alone = evaluate_selectors({"near": selectors["near"]}, X, y, **wanted)
     assert found.values.equals(alone.values)
     unlabeled = evaluate_selectors(selectors["near"], X, y, **wanted)  # its class is its label
@@ -307,7 +310,7 @@ def test_a_selector_of_another_library_is_evaluated_as_one_of_the_same_order(set
 def test_a_selector_that_refuses_its_rows_is_told() -> None:
     X, y = data()
     found = evaluate_selectors([SelectKBest(chi2), FisherScore()], X, y, **SHORT)
-    assert [one for one in found.warnings if "rankings failed: SelectKBest failed: Input X must be non-negative" in one]
+    assert [one for one in found.warnings if "rankings failed: SelectKBest failed: Input X must be" in str(one)]
     with pytest.raises(JobError, match="unknown method 'OutsideSelector'"):
         make_job({"data": {"source": "sklearn:iris"}, "methods": ["OutsideSelector"], "output": {"path": "a"}})
 

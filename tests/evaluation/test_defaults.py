@@ -168,7 +168,7 @@ def test_methods_that_saw_tested_labels_are_named(
     words = f"evaluation: {saw} saw the labels of the rows that models are tested on"
     page = (tmp_path / "run" / "report.html").read_text()
     warnings = json.loads((tmp_path / "run" / "run.json").read_text())["warnings"]
-    for text in (planned.out, ran.err, page, " ".join(warnings)):
+    for text in (planned.out, ran.err, page, " ".join(one["text"] for one in warnings)):
         assert (words in text) == (saw is not None)
         assert ("saw the labels" in text) == (saw is not None)
     if saw is None and evaluate:

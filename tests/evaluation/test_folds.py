@@ -78,9 +78,7 @@ class TestWithoutGroupsAndTimes:
     def test_a_small_class_is_not_stratified(self) -> None:
         folds = cut(classes([0] * 10 + [1] * 10 + [2]))
         assert folds.kind == "plain"
-        assert folds.warnings == [
-            "A class has fewer labeled rows than evaluate.n_splits = 3: folds are not stratified."
-        ]
+        assert folds.warnings == ["a class has fewer labeled rows than evaluate.n_splits = 3: folds are not stratified"]
 
     def test_unlabeled_rows_are_not_there(self) -> None:
         labels = classes([0, -1, 1, 0, 1, -1, 0, 1])

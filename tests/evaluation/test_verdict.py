@@ -143,7 +143,7 @@ def test_as_many_methods_as_the_terminal_is_wide(
     monkeypatch: pytest.MonkeyPatch, columns: int, shown: int, more: str | None
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    best = [{"method": f"method number {place}", "features": ["a", "b" * 50]} for place in range(3)]
+    best = [{"method": f"method number {place}", "features": ["a", "b" * 50], "is_best": False} for place in range(3)]
     lines = best_lines(best)
     assert lines[0].count("method number") == shown
     assert max(map(len, lines[:3])) <= columns

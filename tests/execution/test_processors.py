@@ -17,7 +17,7 @@ from daskfs.job.job import load_job, make_cluster
 from daskfs.runs.pipeline import run_job
 from daskfs.stages import units
 from daskfs.stages.processors import computed_by
-from tests.cli.command import daskfs
+from tests.cli.command import daskfs, texts
 from tests.execution.runs import HERE, Stop, records, write_job
 
 SOURCE = "synthetic:mixture?n_samples=300&n_features=8&n_classes=3&n_informative=4&seed=2"
@@ -49,7 +49,7 @@ def test_a_run_on_two_kinds_of_processors_says_so(tmp_path: Path, monkeypatch: p
     assert outcome.code == 0
     assert outcome.err.count(MIXED) == 1
     run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert [text for text in run["warnings"] if MIXED in text]
+    assert [text for text in texts(run) if MIXED in text]
     assert MIXED in (tmp_path / "run" / "report.html").read_text()
 
 

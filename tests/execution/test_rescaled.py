@@ -22,7 +22,7 @@ from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
 from daskfs.runs.status import plan_job, run_status
 from daskfs.stages.stage import Stage
-from tests.cli.command import daskfs
+from tests.cli.command import daskfs, texts
 from tests.events import read_events
 from tests.execution.runs import (
     Stop,
@@ -340,7 +340,7 @@ def test_run_tells_of_rounds_and_solutions(undisturbed: Path) -> None:
         assert len(facts["objective"]) == facts["n_iter"] + (label == "spread out")
         assert np.all(np.diff(facts["objective"]) <= 0)
         assert not facts["converged"]
-        (warning,) = [text for text in manifest["warnings"] if text.startswith(f"method {label}: ")]
+        (warning,) = [text for text in texts(manifest) if text.startswith(f"method {label}: ")]
         assert "had not settled" in warning
 
 

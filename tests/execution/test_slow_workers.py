@@ -24,7 +24,7 @@ from daskfs.execution.stragglers import FEWEST, Pace
 from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
 from daskfs.store.context import Context
-from tests.cli.command import daskfs, refused
+from tests.cli.command import daskfs, refused, texts
 from tests.execution.damage import storage_job
 from tests.execution.runs import wait_for_units
 from tests.execution.staged import Lines, halted, here, run_made_up, threads_as_workers
@@ -132,7 +132,7 @@ def test_a_frozen_worker_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
         patience = ("--set", "cluster.wait_seconds=4")
         outcome = daskfs("run", job_on(outside, evaluate=None), *patience)
         assert outcome.code == 0, outcome.err
-        (warning,) = json.loads((outside.folder / "run" / "run.json").read_text())["warnings"]
+        (warning,) = texts(json.loads((outside.folder / "run" / "run.json").read_text()))
         assert warning.startswith("1 of 2 workers do not answer, and get no units until they do: tcp://")
         assert warning in outcome.err
         outside.workers[1].send_signal(signal.SIGSTOP)

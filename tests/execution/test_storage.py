@@ -30,7 +30,7 @@ from daskfs.store.layout import EVENTS
 from daskfs.store.lease import Owner
 from daskfs.store.store import Store
 from daskfs.tiles import shapes
-from tests.cli.command import daskfs, refused
+from tests.cli.command import daskfs, refused, texts
 from tests.execution.damage import (
     OUTPUTS,
     WAYS,
@@ -148,7 +148,7 @@ def test_what_is_damaged_amid_a_run_is_made_again_by_it(
     assert again == expected
     for path in damaged:
         assert [text for text in progress.said if str(path) in text], f"{path} was not told of"
-        assert [text for text in result["warnings"] if str(path) in text and "made again" in text]
+        assert [text for text in texts(result) if str(path) in text and "made again" in text]
         assert str(path) in (folder / "report.html").read_text()
     assert json.loads((folder / "run.json").read_text())["warnings"] == result["warnings"]
     assert verified(folder)["problems"] == []
@@ -413,7 +413,7 @@ def test_a_full_disk_at_every_stage(job: Path, small_disk: Callable[[str], Path]
         (disk / "ballast").unlink()
     result = run_quietly(mine)
     assert outputs(disk / "run") == outputs(job.parent / "run")
-    assert not [text for text in result["warnings"] if "made again" in text], "nothing was damaged by that"
+    assert not [text for text in texts(result) if "made again" in text], "nothing was damaged by that"
     assert verified(disk / "run")["problems"] == []
 
 
@@ -600,7 +600,7 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path: Path, problem: int) 
         result = run_quietly(mine)
         assert (tmp_path / "run/.lock").read_text() == str(Owner()), "for those who ask whether it is gone"
         outcome = daskfs("convert", tmp_path / "X.npz", tmp_path / "x.zarr", "--workers", 0, "-q")
-    assert [text for text in result["warnings"] if "has no locks" in text and str(tmp_path / "run") in text]
+    assert [text for text in texts(result) if "has no locks" in text and str(tmp_path / "run") in text]
     assert (outcome.code, "has no locks" in outcome.err) == (0, True)
 
 

@@ -22,7 +22,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 
 from daskfs import LSDF, LaplacianScore, RedundancyFilter, SemiSupervisedLaplacianScore, VarianceScore, knn_graph
 from daskfs.graph.dominance import DOMINANT_SHARE, FEW_COLUMNS, dominant_columns
-from tests.cli.command import basic_job, but_trust, daskfs, write_job
+from tests.cli.command import basic_job, daskfs, texts, write_job
 from tests.optional import pandas as pd
 
 NAMES = [*(f"share{i}" for i in range(9)), "years", "smoker", "trial"]
@@ -75,7 +75,7 @@ def test_a_run_warns_once_for_all_methods_on_the_same_neighbors(form: str, tmp_p
     path = write_job(tmp_path, job_of(tmp_path, form))
     outcome = daskfs("run", path, "-q")
     assert (outcome.code, outcome.err) == (0, f"daskfs: warning: {warning}.\n")
-    assert json.loads((tmp_path / "run/run.json").read_text())["warnings"] == [warning]
+    assert texts(json.loads((tmp_path / "run/run.json").read_text())) == [warning]
     assert warning in html.unescape((tmp_path / "run/report.html").read_text())
     assert daskfs("run", path, "-q").err == outcome.err  # nothing to do
 
@@ -94,7 +94,7 @@ def test_a_run_warns_once_for_all_methods_on_the_same_neighbors(form: str, tmp_p
 @pytest.mark.cluster
 def test_no_warning(blocks: dict[str, Any], tmp_path: Path) -> None:
     outcome = daskfs("run", write_job(tmp_path, {**job_of(tmp_path, "dense"), **blocks}), "-q")
-    assert (outcome.code, but_trust(outcome.err.splitlines())) == (0, [])
+    assert (outcome.code, "graph " in outcome.err) == (0, False)
 
 
 @pytest.mark.cluster

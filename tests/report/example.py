@@ -64,7 +64,14 @@ def full_summary(n_methods: int = 4, n_top: int = 50, n_features: int = 4096) ->
             "dask": "2026.3.0",
             "zarr": "3.1.0",
         },
-        "warnings": ["2 of 70,000 rows have no label and were left out of the supervised methods."],
+        "warnings": [
+            {
+                "kind": "rows left out",
+                "level": "changes",
+                "subject": [],
+                "text": "2 of 70,000 rows have no label, and supervised methods leave them out",
+            }
+        ],
     }
 
 

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 from daskfs.errors import StoreError
+from daskfs.report.model import Graph
 from daskfs.report.render import render_report
+from daskfs.report.summary import graph_warnings
 from daskfs.report.values import MISSING, TIMES
 from tests.conftest import FIGURES
 from tests.report.example import HOSTILE_NAMES, evaluation_of_draws, full_summary
@@ -312,8 +314,9 @@ def test_empty_names_are_worded() -> None:
 def test_low_recall_warns() -> None:
     summary = full_summary()
     summary["graphs"][0]["recall"]["value"] = 0.5
+    summary["warnings"] = [one.to_json() for one in graph_warnings([Graph.model_validate(summary["graphs"][0])])]
     text = assert_sound(render_report(summary)).text
-    assert "found only 50 % of the true neighbors" in text
+    assert "the search found 50.0% of the true neighbors" in text
     assert "raise graph.n_neighbors" in text
     assert "set graph.engine to exact" in text
 
@@ -336,18 +339,19 @@ def test_exact_graph_has_recall_one() -> None:
 
 def test_isolated_nodes_and_underflow_warn() -> None:
     summary = full_summary()
-    summary["graphs"][0]["n_isolated"] = 12
-    summary["graphs"][0]["weightings"][0] |= {"n_underflow": 34, "n_isolated": 56}
+    graph = summary["graphs"][0]
+    graph["n_isolated"] = 12
+    graph["weightings"][0] |= {"n_underflow": 34, "n_isolated": 56}
     # No more than the graph itself isolates: said once.
-    summary["graphs"][0]["weightings"][1] |= {"n_isolated": 12}
+    graph["weightings"][1] |= {"n_isolated": 12}
+    found = graph_warnings([Graph.model_validate(graph)])
+    assert [(one.kind, one.level) for one in found] == [("isolated rows", "limits"), ("weights of 0", "changes")]
+    summary["warnings"] += [one.to_json() for one in found]
     html = render_report(summary)
     text = assert_sound(html).text
-    assert "has isolated nodes (12)" in text
-    assert "heat weights underflow to zero (34 edges at t = 12.25)" in text
-    assert "heat weighting leaves nodes isolated (56" in text
-    assert "binary weighting leaves" not in text
+    assert all(f"{one}." in text for one in found)
     # Each one among the notices and at the graph; the run's own warning once.
-    assert html.count('class="notice"') == 7
+    assert html.count('class="notice"') == 5
 
 
 def test_eliminations() -> None:

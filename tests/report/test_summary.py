@@ -28,21 +28,25 @@ def graph(n_alone: int = 0, **weighting: Any) -> Graph:
     return Graph.model_validate({**facts, "weightings": weightings})
 
 
+def told(graph: Graph) -> list[str]:
+    return list(map(str, graph_warnings([graph])))
+
+
 def test_nothing_is_wrong() -> None:
-    assert graph_warnings([graph()]) == []
+    assert told(graph()) == []
 
 
 def test_weights_that_underflow_and_rows_that_lose_their_edges() -> None:
-    assert graph_warnings([graph(n_underflow=7, n_isolated=3)]) == [
-        "graph g, weights heat: 7 of 50 weights are 0 and 3 rows have no edge left; raise t or scale the data"
+    assert told(graph(n_underflow=7, n_isolated=3)) == [
+        "graph g: weights heat: 7 of 50 weights are 0 and 3 rows have no edge left; raise t or scale the data"
     ]
-    assert graph_warnings([graph(kind="cosine", n_underflow=7)]) == [
-        "graph g, weights cosine: 7 of 50 weights are 0 and 0 rows have no edge left; choose other weights"
+    assert told(graph(kind="cosine", n_underflow=7)) == [
+        "graph g: weights cosine: 7 of 50 weights are 0 and 0 rows have no edge left; choose other weights"
     ]
 
 
 def test_rows_without_edges_in_the_graph_are_no_matter_of_its_weights() -> None:
-    assert graph_warnings([graph(4)]) == ["graph g: 4 rows have no edge; raise graph.n_neighbors"]
+    assert told(graph(4)) == ["graph g: 4 rows have no edge; raise graph.n_neighbors"]
 
 
 def spectra(folder: Path, names: list[str], **data: Any) -> str:

@@ -35,9 +35,8 @@ def warnings_of(folder: Path, X: FloatArray, y: NDArray[Any], methods: list[str]
     }
     outcome = daskfs("run", write_job(folder, job), "-q", "--json")
     assert outcome.code == 0, outcome.err
-    found: list[str] = outcome.json["warnings"]
-    assert outcome.err == "".join(f"daskfs: warning: {text}.\n" for text in found)
     page = (folder / "run" / "report.html").read_text()
+    found = [one["text"] for one in outcome.json["warnings"]]
     assert all(text.split("'")[0] in page for text in found)
     return found
 
@@ -83,13 +82,13 @@ def test_a_feature_that_tells_the_classes(tmp_path_factory: pytest.TempPathFacto
     X, y = noise(), classes(n_classes)
     X[:, 3] = 10 - 2 * y + 0.1 * X[:, 3]
     (found,) = warnings_of(tmp_path_factory.mktemp("leak"), X, y, ["FisherScore"])
-    assert found.startswith("feature 'x3' alone separates the classes: leave it out (data.exclude)")
+    assert found.startswith("feature x3: it alone separates the classes; leave it out (data.exclude)")
 
 
 def test_a_feature_that_repeats_the_target(tmp_path: Path) -> None:
     X = noise()
     (found,) = warnings_of(tmp_path, X, 3 - 2 * X[:, 5], ["PearsonScore"])
-    assert found.startswith("feature 'x5' alone repeats the target")
+    assert found.startswith("feature x5: it alone repeats the target")
 
 
 def test_few_rows_separate_by_accident(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_rows_that_are_there_twice_across_folds(tmp_path: Path) -> None:
     (twice,) = (text for text in found if "copies of rows" in text)
     assert twice.startswith("copies of rows: 8 of 120 tested rows have one among the rows that models")
     selected = evaluate_selectors([VarianceScore()], sp.csr_matrix(X), y, n_selected=3, n_splits=20)
-    assert f"{twice}." in selected.warnings
+    assert twice in map(str, selected.warnings)
     together = np.where((np.arange(N) >= 60) & (np.arange(N) < 64), np.arange(N) - 60, np.arange(N))
     assert not evaluate_selectors([VarianceScore()], X, y, groups=together, n_selected=3, n_splits=5).warnings
 
@@ -119,7 +118,8 @@ def test_numbers_of_features_that_are_more_than_there_are(tmp_path: Path) -> Non
     note = "evaluation: n_selected 13, 50 left out, as the data have 12 features"
     assert note in found
     X, y = noise(), classes()
-    assert f"{note}." in evaluate_selectors([VarianceScore()], X, y, n_selected=[3, 13, 50], n_splits=3).warnings
+    selected = evaluate_selectors([VarianceScore()], X, y, n_selected=[3, 13, 50], n_splits=3)
+    assert note in map(str, selected.warnings)
     assert not evaluate_selectors([VarianceScore()], X, y, n_splits=3).warnings
 
 

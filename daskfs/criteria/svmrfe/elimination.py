@@ -20,6 +20,7 @@ from daskfs.criteria.svmrfe.criterion import Route, SVMParameters
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.regression.centered import CenteredRows
+from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
@@ -303,17 +304,18 @@ def write_elimination(context: Context, parameters: EliminationParameters, unit:
     return {"n_rounds": len(state.rounds)}
 
 
-def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[str]:
-    """List the warnings about a ranking, without a full stop."""
+def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[RunWarning]:
+    """List the warnings about a ranking."""
     n_bound = sum(seen.get("bound_share") == 1.0 for seen in found["rounds"])
     if not n_bound:
         return []
     p = svm_parameters(method)
     remedy = "lower gamma_intrinsic or raise C" if p.laplacian else "raise C"
-    return [
-        f"method {method.label}: in {n_bound} of {len(found['rounds'])} rounds every alpha was at C, which hardly lets "
-        f"labels tell one feature from another; {remedy}"
-    ]
+    text = (
+        f"in {n_bound} of {len(found['rounds'])} rounds every alpha was at C, which hardly lets labels tell features "
+        f"apart; {remedy}"
+    )
+    return [RunWarning("at its bound", CHANGES, text, (method.label,), "method")]
 
 
 def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
