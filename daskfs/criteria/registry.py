@@ -446,5 +446,5 @@ def label_warnings(method: Method, labels: LabelCounts | None) -> list[RunWarnin
     """List the warnings about labels that suffice for a method."""
     if labels is None or not method.criterion.one_class_serves or labels.is_varied or not labels.n_counted:
         return []
-    text = f"all {labels.n_counted} labeled rows are of one class, which tells no feature apart; only the graph ranks"
+    text = f"all {labels.n_counted} labeled rows have one class, which tells no feature apart; only the graph ranks"
     return [RunWarning("one class", CHANGES, text, (method.label,), "method")]

@@ -404,7 +404,7 @@ def graph_warnings(graphs: Iterable[Graph]) -> list[RunWarning]:
     """Return a warning for each problem of a run's graphs, with a remedy."""
     found = []
 
-    def warn(kind: str, level: str, text: str) -> None:
+    def add(kind: str, level: str, text: str) -> None:
         found.append(RunWarning(kind, level, text, (graph.name,), "graph"))
 
     for graph in graphs:
@@ -415,31 +415,31 @@ def graph_warnings(graphs: Iterable[Graph]) -> list[RunWarning]:
                 f"the search found {recall:.1%} of the true neighbors; {remedy}, or set graph.engine to exact. Where "
                 "that does not help, the rows lie so evenly that no ranking on their graph is stable"
             )
-            warn("low recall", LIMITS, text)
+            add("low recall", LIMITS, text)
         if graph.n_isolated:
             remedy = "; raise graph.n_neighbors" if graph.n_neighbors and not graph.n_short else ""
-            warn("isolated rows", LIMITS, f"{graph.n_isolated} rows have no edge{remedy}")
+            add("isolated rows", LIMITS, f"{graph.n_isolated} rows have no edge{remedy}")
         if graph.n_short:
             text = (
                 f"{graph.n_short} rows have fewer than {graph.list_length} neighbors: too few others have a feature in "
                 "common with them, or were met by the search"
             )
-            warn("short lists", LIMITS, text)
+            add("short lists", LIMITS, text)
         if graph.n_open:
             text = (
                 f"{graph.n_open} labeled rows may have nearer neighbors than the {graph.n_candidates} candidates in X "
                 "hold; raise n_neighbors of the method"
             )
-            warn("open lists", LIMITS, text)
+            add("open lists", LIMITS, text)
         for w in graph.weightings:
             if w.n_underflow:
                 text = (
                     f"weights {w.kind}: {w.n_underflow} of {graph.n_edges} weights are 0 and {w.n_isolated} rows have "
                     f"no edge left; {_weight_remedy(graph, w)}"
                 )
-                warn("weights of 0", CHANGES, text)
+                add("weights of 0", CHANGES, text)
             elif (w.n_isolated or 0) > (graph.n_isolated or 0):
-                warn("isolated rows", LIMITS, f"weights {w.kind}: {w.n_isolated} rows have no edge of positive weight")
+                add("isolated rows", LIMITS, f"weights {w.kind}: {w.n_isolated} rows have no edge of positive weight")
     return found
 
 

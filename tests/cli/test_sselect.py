@@ -127,8 +127,8 @@ def test_one_class_is_a_warning(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.where(data()[1] == 2, 2.0, np.nan))
     outcome = daskfs("run", write_job(tmp_path, job), "-q")
     assert outcome.code == 0
-    assert "warning: method SSelect: all 8 labeled rows are of one class" in outcome.err
-    assert "all 8 labeled rows are of one class" in (tmp_path / "run" / "report.html").read_text()
+    assert "warning: method SSelect: all 8 labeled rows have one class" in outcome.err
+    assert "all 8 labeled rows have one class" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_no_labels(tmp_path: Path) -> None:

@@ -566,7 +566,7 @@ class TestBounds:
 
     def test_small_cost(self) -> None:
         X, y = data()
-        with pytest.warns(UserWarning, match=r"in 8 of 8 rounds every alpha was at C.*; raise C$") as caught:
+        with pytest.warns(UserWarning, match=r"in 8 of 8 rounds every alpha was at C.*; raise C\.$") as caught:
             fitted = SVMRFE(C=1e-4).fit(X, y)
         assert len(caught) == 1
         assert all(seen["bound_share"] == 1.0 for seen in fitted.rounds_)
