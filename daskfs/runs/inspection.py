@@ -145,7 +145,7 @@ def _scan(source: Source, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarr
         hashes += column_hashes(block, band.start)
         values = block.data if is_sparse(block) else block
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            is_lost = loses_digits(values)
+            is_lost = np.broadcast_to(loses_digits(values), values.shape)
             masks = {"missing": np.isnan(values) & ~is_lost, "infinite": np.isinf(values), "beyond_2_53": is_lost}
             for name, mask in masks.items():
                 at_column = block.indices[mask] if is_sparse(block) else np.nonzero(mask)[1]

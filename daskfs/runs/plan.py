@@ -25,6 +25,7 @@ from daskfs.runs.evaluation import plan_evaluation
 from daskfs.runs.graph_inputs import precomputed_graph, representation
 from daskfs.runs.selection import selected_count, tested_blocks, wanted_filter
 from daskfs.runs.tiles import plan_tiles
+from daskfs.sources.bundled import IMAGE_SHAPES
 from daskfs.stages.cost import WORD, Cost, Workers
 from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
 from daskfs.store.shape import Shape
@@ -124,16 +125,17 @@ def planner_for_memory(
 
 
 def plan_images(job: Job, shape: Shape, settings: RunSettings, process: Cost) -> list[Stage]:
-    """Plan the stage that writes scores as images; an empty list unless the job sets data.image_shape.
+    """Plan the stage that writes scores as images; an empty list unless data.image_shape or the source says how.
 
     Raises
     ------
     JobError
         If the number of pixels is not n_features, or two images would have the same name.
     """
-    if job.data.image_shape is None:
+    image_shape = job.data.image_shape or IMAGE_SHAPES.get(job.data.source)
+    if image_shape is None:
         return []
-    rows, columns = job.data.image_shape
+    rows, columns = image_shape
     if rows * columns != shape.n_features:
         msg = (
             f"data.image_shape [{rows}, {columns}] stands for {rows * columns} features, and X has {shape.n_features}: "

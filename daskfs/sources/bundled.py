@@ -16,6 +16,8 @@ from daskfs.sources.resolve import resolve_feature_names
 
 SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
+IMAGE_SHAPES = {f"{SCHEME}digits": (8, 8)}
+"""Rows and columns of the images whose pixels are the features of a source."""
 
 
 class BundledSource(LabeledSource):

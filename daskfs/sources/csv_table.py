@@ -145,6 +145,10 @@ def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tu
     except UnicodeDecodeError as error:
         msg = f"{path}: the header line is not text in UTF-8 ({error.reason})."
         raise InputError(msg) from error
+    if (place := next((place for place, sign in enumerate(text) if sign in "\0\r"), -1)) >= 0:
+        sign = "a NUL character" if text[place] == "\0" else "a carriage return without a line feed"
+        msg = f"{path}: the header line holds {sign} at character {place}: the file is damaged, or no table of text."
+        raise InputError(msg)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # by another sign a wide header is one cell
     try:
         found = {

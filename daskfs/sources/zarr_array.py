@@ -102,7 +102,7 @@ class ZarrMember:
         self.dtype = np.dtype(self.array.dtype)
         self.chunks: tuple[int, ...] = tuple(self.array.chunks)
         self.held_bytes = 2 * math.prod(self.chunks) * self.dtype.itemsize
-        self.attributes: Mapping[str, Any] = dict(self.array.attrs.asdict())
+        self.attributes = _checked_attributes(self.array.metadata.attributes, path)
         self.version: int = self.array.metadata.zarr_format
         self.fill_value: Any = self.array.fill_value
         self.dimensions = self._dimension_names()
@@ -247,7 +247,7 @@ class ZarrFolder:
         if (metadata := read_metadata(path)) is None:
             return {}
         found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
-        return found if isinstance(found, dict) else {}
+        return _checked_attributes(found or {}, path)
 
     def _below(self, name: str) -> StoragePath:
         return self.path / name if name else self.path
@@ -290,6 +290,13 @@ class ZarrFolder:
             msg = f"{self._below(name)} is not a Zarr array."
             raise InputError(msg)
         return found
+
+
+def _checked_attributes(found: object, path: StoragePath) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        msg = f"{path} has attributes that are no JSON object: restore its metadata."
+        raise InputError(msg)
+    return dict(found)
 
 
 def _n_sampled(place: int) -> int:

@@ -354,10 +354,20 @@ def test_inspect_of_a_source_counts_what_is_wrong_with_it(tmp_path: Path) -> Non
     assert (without["n_features"], without["n_missing"], without["n_labeled"]) == (3, 0, 0)
 
 
-def test_inspect_of_sparse_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inspect_counts_what_is_not_finite_in_any_dtype(tmp_path: Path, dtype: str) -> None:
+    X = matrix().astype(dtype)
+    X[[3, 4], 0], X[5, 2] = np.nan, -np.inf
+    np.save(tmp_path / "X.npy", X)
+    found = daskfs("inspect", tmp_path / "X.npy", "--json").json
+    assert (found["missing"], found["infinite"]) == ({"x0": 2}, {"x2": 1})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inspect_of_sparse_data(tmp_path: Path, dtype: str) -> None:
     import scipy.sparse as sp
 
-    X = np.zeros((6, 4))
+    X = np.zeros((6, 4), dtype)
     X[0, 0], X[1:3, 1], X[:, 3] = np.nan, np.inf, 7.0
     sp.save_npz(tmp_path / "X.npz", sp.csr_array(X))
     found = daskfs("inspect", tmp_path / "X.npz", "--json").json
