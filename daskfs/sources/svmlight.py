@@ -236,13 +236,19 @@ def _outside_comments(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndarray:
-    """Return the whole numbers right before the given positions, int64; positions without one are dropped."""
+    """Return the whole numbers right before the given positions, int64; positions without one are dropped.
+
+    :class:`InputError` for a number that is not a word of its own.
+    """
     values = np.zeros(len(places), dtype=np.int64)
     left = np.arange(len(places))
     at, scale, found = places - 1, 1, None
-    for _ in range(MOST_DIGITS + 1):
+    for n_digits in range(MOST_DIGITS + 1):
         digits = data[np.maximum(at, 0)] - np.uint8(ZERO)  # characters before "0" wrap around
         going = (digits < 10) & (at >= 0)
+        if n_digits and (data[at[~going & (at >= 0)]] > SPACE).any():
+            msg = f"{where} has a word that is no number of a feature with its value."
+            raise InputError(msg)
         left, at = left[going], at[going] - 1
         values[left] += digits[going].astype(np.int64) * scale
         scale *= 10

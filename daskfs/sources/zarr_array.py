@@ -35,7 +35,17 @@ SAMPLED_CHUNKS = 16
 SAMPLED_OTHER_CHUNKS = 4
 """Sampled chunk files of each array other than the values of X."""
 # Errors that Zarr and its codecs raise for invalid metadata or chunks.
-ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, SystemError, zlib.error)
+ZARR_ERRORS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    RuntimeError,
+    OSError,
+    EOFError,
+    SystemError,
+    ArithmeticError,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
