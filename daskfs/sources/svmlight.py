@@ -238,7 +238,7 @@ def _outside_comments(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
 def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndarray:
     """Return the whole numbers right before the given positions, int64; positions without one are dropped.
 
-    :class:`InputError` for a number that is not a word of its own.
+    :class:`InputError` for a number between two colons.
     """
     values = np.zeros(len(places), dtype=np.int64)
     left = np.arange(len(places))
@@ -246,8 +246,8 @@ def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndar
     for n_digits in range(MOST_DIGITS + 1):
         digits = data[np.maximum(at, 0)] - np.uint8(ZERO)  # characters before "0" wrap around
         going = (digits < 10) & (at >= 0)
-        if n_digits and (data[at[~going & (at >= 0)]] > SPACE).any():
-            msg = f"{where} has a word that is no number of a feature with its value."
+        if n_digits and (data[at[~going & (at >= 0)]] == COLON).any():
+            msg = f"{where} has two colons in one word, such as qid:1:2."
             raise InputError(msg)
         left, at = left[going], at[going] - 1
         values[left] += digits[going].astype(np.int64) * scale

@@ -98,6 +98,7 @@ SVM_OPENED: dict[str, tuple[str | bytes, str]] = {
     "no values": ("1\n2\n", "shape (2, 0)"),
     "far feature": ("1 1:1\n2 3000000000:1\n", "a feature above 2147483647"),
     "farther feature": ("1 1:1\n2 1844674407370955161600:1\n", "a feature above 2147483647"),
+    "two colons": ("1 qid:1 1:1\n2 qid:50:1.5\n", "two colons in one word"),
     "gzipped": (b"\x1f\x8b\x08", "compressed"),
 }
 SVM_READ = {
