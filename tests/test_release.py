@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from daskfs import __version__
+from tests.release import CHANGED, CLONE, address, released
 from tests.test_architecture import PACKAGE
 
 ROOT = PACKAGE.parent
@@ -31,6 +32,20 @@ def test_version_is_in_one_place() -> None:
     ]
     tags = {tag for text in texts for tag in re.findall(r"(?:daskfs:|newTag: \")(\d[\w.]*)", text)}
     assert tags == {__version__}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_pages_of_a_release_install_it_and_link_to_rendered_pages(name: str) -> None:
+    text = (ROOT / name).read_text()
+    made = released(name, text)
+    assert "pip install daskfs" in made
+    assert CLONE not in made
+    assert {extra for extra in re.findall(r"'\.\[(\w+)", made)} <= {"test"}
+    assert released(name, made) == made
+    if name == "README.md":
+        links = re.findall(r"\]\(([^)]*)\)", made)
+        assert len(links) == text.count("](")
+        assert all((ROOT / link.removeprefix(address() + "/").partition("?")[0]).is_file() for link in links)
 
 
 @pytest.fixture(scope="module")
