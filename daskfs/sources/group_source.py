@@ -150,17 +150,17 @@ class MemberSource(LabeledSource):
         return self._matrix.read_rows(start, stop)
 
     def verify(self) -> list[RunWarning]:
-        """Return warnings about absent chunks of a Zarr group (HDF5 has none), and hints on columns of groups."""
-        folder = self._contents.folder
-        found = [folder.need(name).absence() for name in self._arrays] if isinstance(folder, ZarrFolder) else []
+        """Return warnings about absent chunks of a Zarr group, and hints on columns of groups."""
+        arrays = [self._contents.folder.array(name) for name in self._arrays]
+        found = [array.absence() for array in arrays if array is not None]
         absent = [RunWarning("absent chunks", CHANGES, text) for text in found if text is not None]
         return absent + self.group_hints(self._contents.rows.names)
 
     def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:
         n_samples, folder = self.info.n_samples, self._contents.folder
-        if isinstance(folder, ZarrFolder):
-            for array in self._contents.rows.arrays_of(name):
-                folder.need(array).absence(of_column=True)
+        for path in self._contents.rows.arrays_of(name):
+            if (array := folder.array(path)) is not None:
+                array.absence(of_column=True)
         yield from in_rows(n_samples, lambda rows: self._contents.rows.read(name, rows))
         if len(self._contents.rows.read(name, slice(n_samples, n_samples + 1))):  # to be refused
             yield self._contents.rows.read(name, slice(n_samples, None))

@@ -296,6 +296,21 @@ class Hdf5Array:
         with self._reading(rows) as dataset:
             dataset.read_direct(out, np.s_[rows])
 
+    def absence(self, *, of_column: bool = False) -> None:
+        """Raise :class:`InputError` for chunks whose size is 0 in the index of a damaged file.
+
+        In their place HDF5 returns memory that holds anything. Chunks that the writer left out read as the fill value.
+        """
+        del of_column  # as of an array of Zarr, where others are told
+        if self.chunks is None:
+            return
+        lost = list[tuple[int, ...]]()
+        with self._reading(()) as dataset:
+            dataset.id.chunk_iter(lambda chunk: None if chunk.size else lost.append(chunk.chunk_offset))
+        if lost:
+            msg = f"{self.where} is damaged: its index has no place for {len(lost)} chunks: restore the file."
+            raise InputError(msg)
+
     @contextmanager
     def _reading(self, selection: Any) -> Iterator[h5py.Dataset]:
         import h5py

@@ -407,7 +407,9 @@ CASES: dict[str, Case] = {
     "csv in UTF-16 without a mark": Case(text("Z.csv", "a,b\n1,2\n".encode("utf-16-le")), INPUT, ("Z.csv",)),
     "csv header in Latin-1": Case(text("Z.csv", b"\xe4,b\n1,2\n"), INPUT, ("Z.csv: the header line", "UTF-8")),
     "csv cell in Latin-1": Case(text("Z.csv", b"a,b\n1,\xe4\n"), INPUT, ("Z.csv is not in UTF-8", "Row #1")),
-    "csv of NUL": Case(text("Z.csv", b"\0" * 99), INPUT, ("Z.csv has a header but no rows",)),
+    "csv of NUL": Case(
+        text("Z.csv", b"\0" * 99), INPUT, ("Z.csv: the header line holds a NUL character at character 0",)
+    ),
     "csv cell of NUL": Case(text("Z.csv", "a,b\n1,\0\n"), INPUT, ("column 'b' has text", "row 0")),
     "csv with a label column twice": Case(
         text("Z.csv", "a,y,y\n1,2,3\n", labels="y"), INPUT, ("Z.csv has more than one column 'y'",)

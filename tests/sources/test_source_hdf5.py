@@ -19,6 +19,7 @@ from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, hdf5, open_source
 from daskfs.sources.layouts import open_hdf5
 from daskfs.storage import objects
+from tests.cli.command import daskfs, refused
 from tests.optional import h5py, hdf5plugin
 
 from .broken import Make, cut, damage, spec, text
@@ -316,3 +317,20 @@ def test_old_files_of_10x(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read_rows(0, 6).toarray(), X)
     source = open_source(hdf5_file(write, array="GRCh38", feature_names="genes")(tmp_path))
     assert source.info.feature_names == ("E1", "E2", "E3", "E4")
+
+
+def test_chunks_that_the_index_has_lost_are_refused(tmp_path: Path) -> None:
+    """Of an entry with size 0, as in a block of zeros, HDF5 returns memory that holds anything."""
+    path = tmp_path / "X.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("X", data=np.arange(60.0).reshape(20, 3), chunks=(5, 3))
+        file["y"] = np.arange(20) % 2
+    spec = SourceSpec(str(path), labels="y")
+    assert open_source(spec).verify() == []
+    content = bytearray(path.read_bytes())
+    node = next(place for place in range(len(content)) if content.startswith(b"TREE\x01", place))  # of chunks
+    content[node + 24 : node + 28] = bytes(4)  # the size in its first entry
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"X\.h5:X is damaged: its index has no place for 1 chunks"):
+        open_source(spec).verify()
+    refused(daskfs("inspect", path, "--labels", "y"), 3, "X.h5:X is damaged")
