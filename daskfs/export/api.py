@@ -199,7 +199,7 @@ def _format(out: str | Path, to: str | None) -> str:
     kind = to or ENDINGS.get(suffix)
     formats, own = get_args(Format), f"As CSV, the rankings are the run's own {layout.RANKING_CSV}."
     if kind is None:
-        msg = f"the ending of {out} names no format: say one of {', '.join(formats)} by to. {own}"
+        msg = f"the ending of {out} names no format: name one by --to (to=): {', '.join(formats)}. {own}"
         raise JobError(msg)
     if kind not in formats:
         msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}. {own}"

@@ -270,8 +270,8 @@ def test_redundancy_filter_of_large_data(n: int, m: int, measure: Measure) -> No
 @pytest.mark.parametrize(("transform", "n_notes"), [(None, 1), ("pca=50", 0)])
 def test_cells_larger_than_a_worker_are_noted(transform: str | None, n_notes: int) -> None:
     source = "synthetic:mixture?n_samples=1000000&n_features=100000"
-    notes = planned(source, transform={"graph": transform}, graph={"engine": "cells"}).facts["notes"]
-    assert len([note for note in notes if "searched in pieces" in note]) == n_notes
+    notes = planned(source, transform={"graph": transform}, graph={"engine": "cells"}).facts["warnings"]
+    assert len([note for note in notes if "searched in pieces" in note["text"]]) == n_notes
 
 
 def test_candidates_that_are_too_many() -> None:
