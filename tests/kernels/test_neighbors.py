@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
 
+from daskfs.kernels.neighbors import distance_bounds
 from daskfs.kernels.neighbors.exact import MAX_TIES, exact_neighbors, order_with_ties
 from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.neighbors.rows import prepare_rows
@@ -19,6 +21,12 @@ from tests.reference.graph import TIE_TOLERANCE, knn_lists
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Lists = tuple[IntArray, FloatArray]
+
+
+@pytest.fixture(params=[0.0, 2.0], ids=["made dense", "sparse"])
+def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let products of sparse rows be of rows made dense, or not, however many values they have."""
+    monkeypatch.setattr(distance_bounds, "DENSE_SHARE", request.param)
 
 
 def neighbors(X: NDArray[np.generic] | sp.csr_matrix, k: int, metric: Metric = "euclidean") -> Lists:
@@ -93,6 +101,7 @@ class TestEuclidean:
     def test_reference(self, name: str) -> None:
         assert_same_lists(neighbors(AWKWARD[name], 6), knn_lists(AWKWARD[name], 6))
 
+    @pytest.mark.usefixtures("products")
     @each("name", AWKWARD)
     def test_csr(self, name: str) -> None:
         assert_same_lists(neighbors(sp.csr_matrix(AWKWARD[name]), 6), knn_lists(AWKWARD[name], 6))
@@ -146,6 +155,7 @@ class TestEuclidean:
 class TestManyRows:
     """Bands of candidates too many to measure one by one."""
 
+    @pytest.mark.usefixtures("products")
     def test_more_rows_tied_than_are_measured(self) -> None:
         n = 2 * MAX_TIES + 500
         X = np.zeros((n, 2))
@@ -155,6 +165,7 @@ class TestManyRows:
         rows = np.array([0, 1, 5, 6, n - 2, n - 1])
         assert_same_lists((indices[rows], distances[rows]), brute_force_ties(X, 4, rows))
 
+    @pytest.mark.usefixtures("products")
     def test_ties_beyond_the_limit_at_a_distance(self) -> None:
         """Every row of the identity is at distance sqrt(2) from every other one."""
         n = MAX_TIES + 300
@@ -178,6 +189,7 @@ class TestManyRows:
         assert near[asked].sum() == 30
         assert_same_lists(exact_neighbors(base.part(slice(0, 530)), asked, base, 0, 5), brute_force(X, 5, asked))
 
+    @pytest.mark.usefixtures("products")
     def test_csr_with_an_offset(self) -> None:
         """Sparse rows cannot be centered, so the product has no digits left here."""
         X = normal(MAX_TIES + 400) + 1e8
@@ -195,6 +207,7 @@ def brute_force_ties(X: FloatArray, k: int, rows: IntArray) -> Lists:
 
 
 class TestTies:
+    @pytest.mark.usefixtures("products")
     @each("name", ["iris", "wine", "digits"])
     def test_order_of_columns_and_sparsity_do_not_change_lists(self, name: str) -> None:
         X = AWKWARD[name]
@@ -230,6 +243,7 @@ class TestCosine:
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-12, atol=2e-15)
 
+    @pytest.mark.usefixtures("products")
     @each("sparse", [False, True])
     def test_rows_of_zeros(self, sparse: bool) -> None:
         X = normal(60)
@@ -240,6 +254,7 @@ class TestCosine:
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(found[1][0], 1.0, rtol=4e-16)
 
+    @pytest.mark.usefixtures("products")
     @each("sparse", [False, True])
     def test_rows_of_one_direction_are_ties_at_zero(self, sparse: bool) -> None:
         X = np.array([0.1, 0.7, 1.3]) * np.random.default_rng(6).uniform(1e-3, 1e3, size=(40, 1))
@@ -270,6 +285,7 @@ def by_bands(X: FloatArray, k: int, cuts: list[int], metric: Metric, sparse: boo
 
 
 class TestBands:
+    @pytest.mark.usefixtures("products")
     @each("sparse", [False, True])
     @each("metric", ["euclidean", "cosine"])
     @each("cut", [20, 35, 57])

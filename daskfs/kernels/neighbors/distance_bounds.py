@@ -29,6 +29,10 @@ GROUP = 16
 """Columns of a tile that share one minimum when the k-th smallest is bounded."""
 SHARED_STEPS = 16
 """Sparse entries that a product with dense rows processes in the time a sparse product takes for one shared column."""
+DENSE_SHARE, DENSE_COLUMNS = 0.06, 2**15
+"""Share of values above which sparse rows are made dense for products, and maximum number of columns for that."""
+DENSE_VALUES = 2**21
+"""Values of the base rows that are made dense at a time, 8 MiB."""
 PART_ELEMENTS = 2**19
 """Pairs of incomplete rows that are bounded at a time: few enough for their arrays to stay in cache."""
 PART_ROWS = (64, 4096)
@@ -55,12 +59,20 @@ def part_rows(n_queries: int, n_columns: int) -> int:
 def float32_serves(queries: Rows, base: Rows) -> bool:
     """Return whether the first product may be in float32.
 
-    It may for dense rows whose squares are far from overflow and from subnormal numbers, and for incomplete dense rows,
-    whose bounds cover what each pair loses, but not where pynndescent's function computes the distances.
+    It may for dense rows, and sparse ones that are worth to be made dense, whose squares are far from overflow and from
+    subnormal numbers; and for incomplete dense rows, whose bounds cover what each pair loses; but not where
+    pynndescent's function computes the distances.
     """
-    if is_sparse(base.values) or not base.is_own:
+    may_miss = queries.has_missing or base.has_missing
+    if not base.is_own or (is_sparse(base.values) and (may_miss or not _dense_pays(base.values))):
         return False
-    return queries.has_missing or base.has_missing or (_keeps_digits(queries) and _keeps_digits(base))
+    return may_miss or (_keeps_digits(queries) and _keeps_digits(base))
+
+
+def _dense_pays(values: sp.csr_matrix) -> bool:
+    """Return whether products of sparse rows take less time if some rows at a time are made dense, in float32."""
+    n_rows, n_columns = values.shape
+    return bool(values.nnz > DENSE_SHARE * n_rows * n_columns and n_columns <= DENSE_COLUMNS)
 
 
 def _keeps_digits(rows: Rows) -> bool:
@@ -79,7 +91,10 @@ def narrow_bounds(queries: Rows, base: Rows, buffer: np.ndarray) -> Products | I
     out = buffer[:, : queries.n_rows]
     if queries.has_missing or base.has_missing:
         return _dense_incomplete(queries, base, out)
-    products = np.matmul(_as_query(queries.operand), base.operand.T, out=out[0])
+    if is_sparse(base.values):
+        products = _densified_products(queries, base, out[0])
+    else:
+        products = np.matmul(_as_query(queries.operand), base.operand.T, out=out[0])
     return Products(products, queries.squares, base.squares, _precision(products.dtype, int(base.values.shape[1])))
 
 
@@ -266,6 +281,17 @@ def _sparse_products(queries: sp.csr_matrix, base: sp.csr_matrix) -> np.ndarray:
     if SHARED_STEPS * shared < float(base.nnz) * queries.shape[0]:
         return np.ascontiguousarray((base @ queries.T.tocsr()).toarray().T)
     return np.ascontiguousarray((base @ queries.toarray().T).T)
+
+
+def _densified_products(queries: Rows, base: Rows, out: np.ndarray) -> np.ndarray:
+    """Return d**2 of every pair of sparse rows in `out`, float32, from dense products of some base rows at a time."""
+    query = queries.operand.astype(np.float32).toarray()
+    query *= np.float32(-2)
+    for rows in row_blocks(base.n_rows, max(1, DENSE_VALUES // query.shape[1])):
+        np.matmul(query, base.operand[rows].astype(np.float32).toarray().T, out=out[:, rows])
+    out += base.squares.astype(np.float32)
+    out += queries.squares.astype(np.float32)[:, None]
+    return out
 
 
 def _of_columns(rows: sp.csr_matrix, columns: np.ndarray) -> sp.csr_matrix:
