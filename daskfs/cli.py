@@ -172,10 +172,10 @@ def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: int, as_json: bool)
 def _warn_of_run(warnings: list[dict[str, Any]], *, quiet: bool, verbose: int) -> None:
     """Print the warnings of a run: all of them if verbose, else those that void or change the result."""
     from daskfs.report.terminal import warning_lines
-    from daskfs.run_warning import RunWarning
+    from daskfs.run_warning import CHANGES, LEVELS, VOIDS, RunWarning
 
-    found = [RunWarning.from_json(one) for one in warnings]
-    for line in [f"warning: {one}." for one in found] if verbose else warning_lines(found, counted=not quiet):
+    levels = LEVELS if verbose else (VOIDS, CHANGES)
+    for line in warning_lines(list(map(RunWarning.from_json, warnings)), levels, counted=not quiet):
         sys.stderr.write(f"daskfs: {strip_control_characters(line)}\n")
 
 

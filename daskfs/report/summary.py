@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
@@ -148,7 +148,7 @@ def run_facts(
     )
     if verdict is not None:
         first = [names[feature] for feature in best[verdict["method"]]]
-        verdict["doubts"] = doubts_of(verdict["method"], first, warnings)
+        verdict["doubts"] = doubts_of(verdict, first, warnings)
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -402,45 +402,43 @@ def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) 
 
 def graph_warnings(graphs: Iterable[Graph]) -> list[RunWarning]:
     """Return a warning for each problem of a run's graphs, with a remedy."""
-    found = []
+    return [RunWarning(*problem, (graph.name,), "graph") for graph in graphs for problem in _graph_problems(graph)]
 
-    def add(kind: str, level: str, text: str) -> None:
-        found.append(RunWarning(kind, level, text, (graph.name,), "graph"))
 
-    for graph in graphs:
-        recall = graph.recall.get("value")
-        if recall is not None and recall < LOW_RECALL:
-            remedy = BETTER_SEARCH[graph.engine or ""]
+def _graph_problems(graph: Graph) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, level and text of each problem of a graph."""
+    recall = graph.recall.get("value")
+    if recall is not None and recall < LOW_RECALL:
+        remedy = BETTER_SEARCH[graph.engine or ""]
+        text = (
+            f"the search found {recall:.1%} of the true neighbors; {remedy}, or set graph.engine to exact. Where "
+            "that does not help, the rows lie so evenly that no ranking on their graph is stable"
+        )
+        yield "low recall", LIMITS, text
+    if graph.n_isolated:
+        remedy = "; raise graph.n_neighbors" if graph.n_neighbors and not graph.n_short else ""
+        yield "isolated rows", LIMITS, f"{graph.n_isolated} rows have no edge{remedy}"
+    if graph.n_short:
+        text = (
+            f"{graph.n_short} rows have fewer than {graph.list_length} neighbors: too few others have a feature in "
+            "common with them, or were met by the search"
+        )
+        yield "short lists", LIMITS, text
+    if graph.n_open:
+        text = (
+            f"{graph.n_open} labeled rows may have nearer neighbors than the {graph.n_candidates} candidates in X "
+            "hold; raise n_neighbors of the method"
+        )
+        yield "open lists", LIMITS, text
+    for w in graph.weightings:
+        if w.n_underflow:
             text = (
-                f"the search found {recall:.1%} of the true neighbors; {remedy}, or set graph.engine to exact. Where "
-                "that does not help, the rows lie so evenly that no ranking on their graph is stable"
+                f"weights {w.kind}: {w.n_underflow} of {graph.n_edges} weights are 0 and {w.n_isolated} rows have "
+                f"no edge left; {_weight_remedy(graph, w)}"
             )
-            add("low recall", LIMITS, text)
-        if graph.n_isolated:
-            remedy = "; raise graph.n_neighbors" if graph.n_neighbors and not graph.n_short else ""
-            add("isolated rows", LIMITS, f"{graph.n_isolated} rows have no edge{remedy}")
-        if graph.n_short:
-            text = (
-                f"{graph.n_short} rows have fewer than {graph.list_length} neighbors: too few others have a feature in "
-                "common with them, or were met by the search"
-            )
-            add("short lists", LIMITS, text)
-        if graph.n_open:
-            text = (
-                f"{graph.n_open} labeled rows may have nearer neighbors than the {graph.n_candidates} candidates in X "
-                "hold; raise n_neighbors of the method"
-            )
-            add("open lists", LIMITS, text)
-        for w in graph.weightings:
-            if w.n_underflow:
-                text = (
-                    f"weights {w.kind}: {w.n_underflow} of {graph.n_edges} weights are 0 and {w.n_isolated} rows have "
-                    f"no edge left; {_weight_remedy(graph, w)}"
-                )
-                add("weights of 0", CHANGES, text)
-            elif (w.n_isolated or 0) > (graph.n_isolated or 0):
-                add("isolated rows", LIMITS, f"weights {w.kind}: {w.n_isolated} rows have no edge of positive weight")
-    return found
+            yield "weights of 0", CHANGES, text
+        elif (w.n_isolated or 0) > (graph.n_isolated or 0):
+            yield "isolated rows", LIMITS, f"weights {w.kind}: {w.n_isolated} rows have no edge of positive weight"
 
 
 def _dominance_warnings(tiles: Tiles, plan: Plan) -> list[RunWarning]:

@@ -103,10 +103,12 @@ def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, more] if left_out else lines
 
 
-def warning_lines(warnings: Sequence[RunWarning], *, counted: bool = True) -> list[str]:
-    """Return lines on warnings that void or change the result, and one on how many others there are if `counted`."""
-    lines = [f"warning: {one}." for one in warnings if one.level in (VOIDS, CHANGES)]
-    counts = Counter(one.level for one in warnings)
+def warning_lines(
+    warnings: Sequence[RunWarning], levels: Sequence[str] = (VOIDS, CHANGES), *, counted: bool = True
+) -> list[str]:
+    """Return lines on the warnings of some levels, and one on how many others there are if `counted`."""
+    lines = [f"warning: {one}." for one in warnings if one.level in levels]
+    counts = Counter(one.level for one in warnings if one.level not in levels)
     words = {LIMITS: ("limit of the result", "limits of the result"), HINT: ("hint", "hints")}
     others = [f"{counts[level]} {names[counts[level] > 1]}" for level, names in words.items() if counts[level]]
     return [*lines, f"note: {' and '.join(others)} in the report."] if others and counted else lines

@@ -23,10 +23,16 @@ COPY, TARGET = 0.95, 0.9999
 """Absolute correlations from which on a feature is a copy of another, or of the target."""
 FEW = 10
 """Labeled rows below which a class says little, and names that are listed."""
-LEAK, BEATEN = "leak: ", "no better than random"
-"""Kind of a warning about a leak, before what the feature does, and about methods that a random order beats."""
-DOUBTS = {BEATEN: "a random order does as well", "labels seen": "it saw the labels of the tested rows"}
-"""What a warning about a method says beside its verdict, by kind."""
+LEAK, BEATEN, LABELS_SEEN = "leak: ", "no better than random", "labels seen"
+"""Kinds of warnings: about a leak, before what the feature does; about methods that a random order beats; about methods
+that saw labels of tested rows (:func:`daskfs.runs.evaluation.block_warnings`).
+"""
+DOUBTS = {
+    BEATEN: "a random order does as well",
+    LABELS_SEEN: "it saw the labels of the tested rows",
+    "copies of rows": "models were trained on copies of tested rows",
+}
+"""Reasons to doubt a verdict, by kind of the warning about its method or about all."""
 
 
 def trust_warnings(
@@ -59,16 +65,16 @@ def trust_warnings(
     return found + repeated_names_warnings(names) + ([] if is_like_a_target(counts) else _few_rows(counts))
 
 
-def doubts_of(method: str, features: Sequence[str], warnings: Sequence[RunWarning]) -> list[str]:
-    """Return what makes a verdict for `method`, whose first features are named, doubtful, in a few words each."""
-    found = []
-    for one in (warning for warning in warnings if warning.level == VOIDS):
+def doubts_of(verdict: Mapping[str, Any], features: Sequence[str], warnings: Sequence[RunWarning]) -> list[str]:
+    """Name the reasons to doubt a verdict, the first `features` of whose method are given, in a few words each."""
+    method, found = verdict["method"], []
+    for one in warnings:
+        if one.kind == LABELS_SEEN and verdict["setting"] == "inductive":
+            continue  # which is of the other setting
         if one.kind.startswith(LEAK) and (own := [name for name in one.subject if name in features]):
             found.append(f"rests on {', '.join(own)}, which {one.kind.removeprefix(LEAK)}")
-        elif method in one.subject:
+        elif one.kind in DOUBTS and (method in one.subject or not one.subject):
             found.append(DOUBTS[one.kind])
-        elif not one.subject:
-            found.append(one.kind)
     return found
 
 

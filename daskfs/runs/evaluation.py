@@ -21,6 +21,7 @@ from daskfs.job.job import Job
 from daskfs.plan.chain import Chain, Data
 from daskfs.plan.lists import needed_lists, searches_cost
 from daskfs.ranking.batches import within_batch
+from daskfs.report.trust import LABELS_SEEN
 from daskfs.run_warning import LIMITS, VOIDS, RunWarning
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest
@@ -104,7 +105,7 @@ def block_warnings(evaluate: EvaluateBlock, methods: Sequence[Method], n_feature
             "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: "
             "inductive"
         )
-        found.append(RunWarning("labels seen", VOIDS, text, tuple(saw)))
+        found.append(RunWarning(LABELS_SEEN, VOIDS, text, tuple(saw)))
     is_named = "n_selected" in evaluate.model_fields_set
     if left_out := [str(size) for size in evaluate.n_selected if is_named and size > n_features]:
         text = f"evaluation: n_selected {', '.join(left_out)} left out, as the data have {n_features} features"

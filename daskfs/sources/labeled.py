@@ -92,7 +92,7 @@ class LabeledSource(Source):
             if name in named or not is_named_like(name, GROUPS):
                 continue
             profile = ColumnProfile(name, MOST_GROUPS)
-            with suppress(InputError):  # a column that cannot be read, which nobody needs
+            with suppress(InputError):  # an unreadable column that no key names
                 for values in self._column_in_parts(name):
                     profile.add(as_cells(values))
             if profile.looks_like() == "group":

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import daskfs
+from daskfs.report.trust import doubts_of
 from daskfs.run_warning import LEVELS, RunWarning, merge_warnings
 from tests.cli.command import daskfs as command
 from tests.optional import pandas as pd
@@ -119,6 +120,21 @@ def test_doubts_stand_beside_the_verdict(outputs: Outputs) -> None:
     first = outputs.terminal.splitlines()
     for shown in (headline, next(line for line in first if " features: " in line), repr(outputs.result)):
         assert f"({doubt})" in shown
+
+
+@pytest.mark.parametrize("setting", ["inductive", "transductive"])
+def test_doubts_are_of_the_method_and_setting_of_the_verdict(setting: str) -> None:
+    warnings = [
+        RunWarning("leak: separates the classes", "voids", "t", ("x1",)),
+        RunWarning("leak: separates the classes", "voids", "t", ("F",)),  # a feature that is named like a method
+        RunWarning("no better than random", "voids", "t", ("G",)),
+        RunWarning("labels seen", "voids", "t", ("F",)),
+        RunWarning("copies of rows", "voids", "t"),
+    ]
+    found = doubts_of({"method": "F", "setting": setting}, ["x0", "x1"], warnings)
+    assert found[0] == "rests on x1, which separates the classes"
+    assert found[-1] == "models were trained on copies of tested rows"
+    assert found[1:-1] == ([] if setting == "inductive" else ["it saw the labels of the tested rows"])
 
 
 def test_equal_warnings_are_one() -> None:
