@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.command import daskfs
@@ -102,6 +104,18 @@ def test_hints_on_tables(tmp_path: Path, name: str) -> None:
     make().to_csv(tmp_path / "table.csv", index=False)
     options = ("--labels", "y", "--methods", "VarianceScore", "--output", tmp_path / "run")
     assert hints_of(tmp_path / "table.csv", *options) == expected
+
+
+def test_a_column_that_cannot_be_read_gives_no_hint(tmp_path: Path) -> None:
+    """Text that is no Unicode, and lists, are refused as groups, and a ranking does without them."""
+    raw = pa.array([b"\xff\xfe" if row % 2 else b"ok" for row in range(N)], pa.binary()).view(pa.string())
+    columns = {"s": RNG.normal(size=N), "y": CLASSES, "site": raw, "batch": pa.array([[1, 2]] * N)}
+    pq.write_table(pa.table(columns), tmp_path / "table.parquet")
+    options = ("--labels", "y", "--methods", "VarianceScore", "--output", tmp_path / "run")
+    quick = ("--set", "evaluate=null", "--set", "cluster.workers=0", "--json", "-q")
+    outcome = daskfs("rank", tmp_path / "table.parquet", *options, *quick)
+    assert outcome.code == 0, outcome.err
+    assert not [one for one in outcome.json["warnings"] if one["kind"] == "groups"]
 
 
 # ------------------------------------------------------------------------------------------------------------ sizes
