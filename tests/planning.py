@@ -65,6 +65,7 @@ def new_rankings(**changed: Any) -> NewRankings:
         "given": None,
         "joint_features": None,
         "lists_of_run": False,
+        "shared": (),
         "memory_limit": None,
         "bands_per_unit": 1,
         "n_parts": 1,

@@ -65,11 +65,11 @@ def knn_graph(
     engine
         "exact"; "cells" (compare rows within near k-means cells); "descent" (NN-descent from random trees within each
         group of rows); "pynndescent" (NN-descent by that library within each group, for any metric); or "auto". "auto"
-        is exact where that is expected to take at most one second of one core, or at most twice as long as cells (up to
-        some 25,000 rows of 64 features). Otherwise a sample of the rows decides: NN-descent where their intrinsic
-        dimension is low (at most 20) and it is expected to be faster than cells, cells where these find enough
-        neighbors, else exact search up to half a minute. Metrics that do not follow from Euclidean distances, such as
-        "manhattan", are searched by pynndescent, or exactly where that is faster.
+        is exact where that is expected to take at most one second of one core, or at most twice as long as cells and
+        the sample that they need (up to some 25,000 rows of 64 features). Otherwise a sample of the rows decides:
+        NN-descent where their intrinsic dimension is low (at most 20) and it is expected to be faster than cells, cells
+        where these find enough neighbors, else exact search up to half a minute. Metrics that do not follow from
+        Euclidean distances, such as "manhattan", are searched by pynndescent, or exactly where that is faster.
     recall
         Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
     projection

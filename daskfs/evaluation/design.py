@@ -59,6 +59,8 @@ class NewRankings:
         Features that a joint method ranks; None for all.
     lists_of_run
         Whether selections of all rows take the neighbor lists of the run.
+    shared
+        Names of the lists that folds take from one search among all rows in use.
     memory_limit
         Memory limit of a ranking, in bytes; None if unknown.
     bands_per_unit, n_parts
@@ -70,6 +72,7 @@ class NewRankings:
     given: Literal["lists", "matrix"] | None
     joint_features: int | None
     lists_of_run: bool
+    shared: tuple[str, ...]
     memory_limit: int | None
     bands_per_unit: int
     n_parts: int

@@ -12,8 +12,15 @@ from daskfs.evaluation.design import (
     EvaluationParameters,
     class_subset_cost,
 )
+from daskfs.evaluation.neighbor_lists import (
+    CANDIDATE_ROWS,
+    SAMPLE_CANDIDATES_STAGE,
+    SAMPLE_LISTS_STAGE,
+    candidates_of,
+    lists_cost,
+)
 from daskfs.evaluation.rows import SAMPLE_ROWS_STAGE, sample_cost, seen_cost
-from daskfs.evaluation.selection import SAMPLE_LISTS_STAGE, SELECT_STAGE, SelectParameters
+from daskfs.evaluation.selection import SELECT_STAGE, SelectParameters
 from daskfs.evaluation.summaries import EVALUATION_TABLES_STAGE
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.sources.base import SAMPLE_COLUMNS
@@ -123,16 +130,28 @@ def plan_new_rankings(
 def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters, inside: Inside) -> list[Stage]:
     """Return the stages that find the neighbor lists of each set of rows, if any, and make each selection."""
     each, lists = used.x_bytes + _class_subset_bytes(design, used.n_samples), total(inside.lists)
+    candidates = lists_cost(candidates_of(parameters, used.n_samples), used.n_samples)
     n_sets, n_selections = len(design.sets_of_rows()) if lists else 0, design.n_made(combined=False)
     n_combined, order = design.n_made(combined=True), WORD * used.n_features
     n_voting = n_combined and n_selections // n_combined
+    n_parts = -(-used.n_samples // CANDIDATE_ROWS) if candidates else 0
+    together = Stage.of(
+        SAMPLE_CANDIDATES_STAGE,
+        "evaluation-candidates",
+        n_parts,
+        parameters,
+        SAMPLE_CANDIDATES_STAGE.cost(inside.searching, candidates, used, design),
+        bytes_read=n_parts * each,
+        bytes_written=total(candidates),
+        holds=HOLDER,
+    )
     searches = Stage.of(
         SAMPLE_LISTS_STAGE,
         "evaluation-lists",
         n_sets,
         parameters,
-        SAMPLE_LISTS_STAGE.cost(inside.searching, inside.lists, used, design),
-        bytes_read=n_sets * each,
+        SAMPLE_LISTS_STAGE.cost(inside.searching, (*inside.lists, *candidates), used, design),
+        bytes_read=n_sets * (each + total(candidates)),
         bytes_written=n_sets * lists,
         holds=HOLDER,
     )
@@ -146,7 +165,7 @@ def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters
         bytes_written=n_selections * order * (1 + design.has_consensus),
         holds=HOLDER,
     )
-    stages = [searches, selections] if n_sets else [selections]
+    stages = [*([together] if n_parts else []), *([searches] if n_sets else []), selections]
     if not n_combined:
         return stages
     combined = Stage.of(

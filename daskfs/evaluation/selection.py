@@ -1,14 +1,12 @@
-"""Stages "sample-lists" and "select": rankings of the rows in use, recomputed for an evaluation.
+"""Stage "select": rankings of the rows in use, recomputed for an evaluation.
 
-One unit makes one selection in memory, by :func:`daskfs.plan.inline.score_features`, as the estimators do. Neighbor
-lists over X are found once per set of rows and shared, or taken from the run if the set is all rows. A precomputed
-graph is restricted to each set of rows instead.
+One unit makes one selection in memory, by :func:`daskfs.plan.inline.score_features`, as the estimators do.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,93 +17,27 @@ from daskfs.criteria.outside import OUTSIDE, outside_table
 from daskfs.criteria.registry import Method, make_method
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, EvaluationParameters, NewRankings, Selection, put_order
-from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, sample_cost, seen_by, seen_cost
-from daskfs.graph.induced import induced_lists, induced_matrix
-from daskfs.graph.partition import open_lists
+from daskfs.evaluation.neighbor_lists import (
+    NeighborTables,
+    lists_over_rows,
+    made_anew,
+    search_lists,
+    stored_lists,
+    within_unit_cost,
+)
+from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, seen_by
 from daskfs.graph.precomputed import WeightMatrix
-from daskfs.graph.representation import put_representation
-from daskfs.graph.rows import read_own_rows
-from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
-from daskfs.plan.chain import Chain
-from daskfs.plan.inline import EnclosingRun, data_of, filter_features, memory_context, run_all, score_features
-from daskfs.plan.lists import needed_lists
+from daskfs.plan.inline import EnclosingRun, filter_features, memory_context, score_features
 from daskfs.ranking.batches import check_batch_size, within_batch
 from daskfs.ranking.tables import method_scores
-from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.shape import Shape
-from daskfs.store.store import Store
 
-NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
 PREFILTERS = {"classification": "FisherScore", "regression": "PearsonScore"}
 """Criteria that preselect the features of a joint method that does not rank all."""
-
-
-# ---------------------------------------------------------------------------------------------------- neighbor lists
-def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -> dict[str, tuple[Lists, int]]:
-    """Return the lists over X that some methods need, for `n_rows` rows, by name; `search` has the options."""
-    found = needed_lists(methods, n_rows, search.for_lists)
-    return {name: wanted for name, wanted in found.items() if isinstance(wanted[0], GraphSpec)}
-
-
-def _made_anew(parameters: EvaluationParameters) -> NewRankings:
-    """Return how a stage that there is for new rankings alone makes them."""
-    assert parameters.anew is not None
-    return parameters.anew
-
-
-def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
-    """Find the neighbor lists of one set of rows for all methods, at most n_rows - 1 neighbors long.
-
-    Of a precomputed graph, store the subgraph that the rows induce; of a representation, compare the same rows.
-    """
-    one = Design(parameters).sets_of_rows()[unit]
-    seen = seen_by(context, parameters, one)
-    places, policy = seen.places, context.tiles.missing_policy
-    anew, arrays = _made_anew(parameters), dict[str, np.ndarray]()
-    given, own_rows = anew.given, anew.search.own_rows
-    wanted = lists_over_rows(parameters.methods, places.size, anew.search)
-    if given is not None or own_rows is not None:
-        rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
-    if given == "matrix":
-        matrix = induced_matrix(context.store, rows)
-        arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    else:
-        if given == "lists":
-            lists = {name: induced_lists(context.store, name, rows) for name in wanted}
-        else:
-            own = memory_context(rows_of_sample(context, parameters)[places], None, seen.weights, policy)
-            if own_rows is not None:
-                put_representation(own.store, own.tiles.shape, read_own_rows(context.store, own_rows, rows))
-            lengths = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
-            lists = _searched(own, lengths, anew.memory_limit)
-        for name, (indices, distances) in lists.items():
-            arrays |= {f"{name}/indices": indices, f"{name}/distances": distances}
-    context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
-    return {"n_rows": int(places.size), "lists": sorted(wanted)}
-
-
-def lists_cost(lists: Mapping[str, tuple[Lists, int]], n_rows: int) -> tuple[Array, ...]:
-    """Return the memory of neighbor lists of `n_rows` rows, of the lengths of :func:`lists_over_rows`."""
-    return tuple(
-        array
-        for name, (_, k) in lists.items()
-        for array in (Array(f"neighbors, {name}", (n_rows, k), "int64"), Array(f"distances, {name}", (n_rows, k)))
-    )
-
-
-def matrix_cost(n_entries: int, n_rows: int) -> tuple[Array, ...]:
-    """Return the memory of a precomputed graph with `n_entries` entries between `n_rows` rows."""
-    return (
-        Array("weights between rows", (n_entries,)),
-        Array("their columns", (n_entries,), "int64"),
-        Array("where rows begin", (n_rows,), "int64"),
-        Array("weights of rows with themselves", (n_rows,)),
-    )
 
 
 def _known_lists(
@@ -117,12 +49,11 @@ def _known_lists(
         return {}
     store = context.store
     if anew.lists_of_run and selection.fold is None and selection.class_subset.n_classes is None:
-        return _stored_lists(store, names)
+        return stored_lists(store, names)
     arrays, _ = store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
     return {name: (arrays[f"{name}/indices"], arrays[f"{name}/distances"]) for name in names}
 
 
-# ------------------------------------------------------------------------------------------------------ stage "select"
 class SelectParameters(EvaluationParameters, kw_only=True):
     """Parameters of "select"; `combines` is whether its units make the consensus of rankings made before."""
 
@@ -134,7 +65,7 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
 
     If the method raises :class:`InputError` on these rows or labels, its order is empty, and the facts hold the reason.
     """
-    design, methods, anew = Design(parameters), parameters.methods, _made_anew(parameters)
+    design, methods, anew = Design(parameters), parameters.methods, made_anew(parameters)
     number = design.made(unit, combined=parameters.combines)
     selection = design.selection(number)
     method = methods[design.methods.index(selection.method)]
@@ -233,7 +164,7 @@ def _combined_table(X: Matrix, method: Method, seen: VisibleRows, anew: NewRanki
         own = memory_context(X[rows], labels, None if seen.weights is None else seen.weights[rows], policy)
         try:
             check_batch_size(rows.size)
-            known = _searched(own, lists_over_rows([plain], rows.size, anew.search), anew.memory_limit)
+            known = search_lists(own, lists_over_rows([plain], rows.size, anew.search), anew.memory_limit)
             ranks.append(plain.ranks(_score(own, plain, labels, anew, known, None)))
         except InputError as error:
             problems.append(str(error))
@@ -241,20 +172,6 @@ def _combined_table(X: Matrix, method: Method, seen: VisibleRows, anew: NewRanki
         msg = f"no batch serves method {method.label}: {problems[0]}"
         raise InputError(msg)
     return combine_ranks(np.stack(ranks))
-
-
-def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> NeighborTables:
-    """Search neighbor lists of the rows of a context, as in a run."""
-    if not lists:
-        return {}
-    chain = Chain(data_of(own), lists=lists, memory_limit=memory_limit, base=())
-    run_all(own, chain.stages(), None, quiet=True)
-    return _stored_lists(own.store, lists)
-
-
-def _stored_lists(store: Store, names: Iterable[str]) -> NeighborTables:
-    lists = {name: open_lists(store, name) for name in names}
-    return {name: (indices[...], distances[...]) for name, (indices, distances) in lists.items()}
 
 
 def _ranked(own: Context, method: Method, anew: NewRankings) -> np.ndarray:
@@ -275,22 +192,4 @@ def _given_matrix(context: Context, anew: NewRankings, method: Method, selection
     return WeightMatrix.of(matrix, "graph.precomputed")
 
 
-def twice(arrays: Iterable[Array]) -> Cost:
-    """Return the memory of two copies of some arrays."""
-    return tuple(dataclasses.replace(array, shape=(2, *array.shape)) for array in arrays)
-
-
-def within_unit_cost(ranking: Cost, lists: Iterable[Array], used: Shape, design: Design) -> Cost:
-    """Return the memory of a unit that ranks the rows in use, of shape `used`, or finds their neighbor lists.
-
-    `ranking` is that of the stages that run inside the unit, including the process. `lists`, the neighbor lists of all
-    methods, are held twice: as found, and as written or read.
-    """
-    name, copies = "rows in use, all and those that are seen", 2
-    if used.is_sparse:
-        name, copies = f"{name}, these also column by column", 3
-    return (*ranking, *sample_cost(name, used, copies), *seen_cost(used.n_samples, design), *twice(lists))
-
-
-SAMPLE_LISTS_STAGE = StageKind("sample-lists", __name__, find_lists_of_rows, within_unit_cost)
 SELECT_STAGE = StageKind("select", __name__, select_features, within_unit_cost)

@@ -6,7 +6,8 @@ search.
 
 Notes
 -----
-- Exact search if it is expected to take at most :data:`SOON` of one core, or at most twice a search by cells.
+- Exact search if it is expected to take at most :data:`SOON` of one core, or at most twice a search by cells and the
+  sample that it takes.
 - Otherwise the sample from which cells are cut decides (:func:`engine_of_sample`): it shows how many rows a search by
   cells compares with each row, the share of the neighbors that it finds, and the intrinsic dimension.
 - NN-descent where the dimension is low, and cells take longer or find too few neighbors.
@@ -48,6 +49,7 @@ from daskfs.graph.projection import directions
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors.cells import cell_rows
 from daskfs.kernels.neighbors.descent_search import list_width
+from daskfs.kernels.neighbors.distance_bounds import DENSE_COLUMNS, DENSE_SHARE
 from daskfs.kernels.neighbors.metrics import is_own
 from daskfs.stages.cost import FOREIGN, Cost
 from daskfs.store.shape import Shape, sample_rows
@@ -69,7 +71,7 @@ AFFORDABLE = 30.0
 MISSES = 2.0
 """Cells find too few neighbors if they miss more than this many times the allowed share."""
 SPARSE_VALUE = 20
-"""Number of dense columns that take as long as one value of a sparse row."""
+"""Number of dense columns that take as long as one value of a sparse row, unless rows are crowded and made dense."""
 COMPILATION = 32.0
 """Seconds of one core in which pynndescent 0.7.0 compiles its search, in every process."""
 DESCENT_PAIRS = 1000
@@ -103,7 +105,8 @@ def resolve_engine(
     if not is_own(spec.metric, is_sparse=shape.is_sparse):
         is_exact = fits and named_seconds(shape, shape.n_samples) <= COMPILATION + named_seconds(shape, DESCENT_PAIRS)
         return by["exact" if is_exact else "pynndescent"]
-    is_exact = fits and exact_seconds(shape, k) <= max(SOON, 2 * cells_seconds(shape, by["cells"], k))
+    by_cells = 2 * cells_seconds(shape, by["cells"], k) + sample_seconds(shape)
+    is_exact = fits and exact_seconds(shape, k) <= max(SOON, by_cells)
     return by["exact" if is_exact else "cells"]
 
 
@@ -157,7 +160,15 @@ def engine_of_sample(spec: GraphSpec, shape: Shape, k: int, seen: Seen, others: 
 def exact_seconds(shape: Shape, k: int) -> float:
     """Return the expected CPU seconds of an exact search: products of all pairs of rows, and distances of some."""
     n, columns = shape.n_samples, _columns(shape)
-    return n * n * (1.1e-9 + 1.65e-11 * columns) + n * k * 2.5e-9 * columns
+    is_crowded = _values(shape) > DENSE_SHARE * shape.n_features and shape.n_features <= DENSE_COLUMNS
+    multiplied = min(columns, shape.n_features) if is_crowded else columns
+    return n * n * (1.1e-9 + 1.65e-11 * multiplied) + n * k * 2.5e-9 * columns
+
+
+def sample_seconds(shape: Shape) -> float:
+    """Return the expected CPU seconds of cutting cells on the sample, and of finding directions in it."""
+    fixed, value = (0.5, 3e-7) if shape.is_sparse else (0.05, 6e-8)
+    return fixed + sample_rows(shape).size * value * _values(shape)
 
 
 def cells_seconds(shape: Shape, spec: GraphSpec, k: int, n_met: float | None = None) -> float:

@@ -10,9 +10,15 @@ from daskfs.criteria.outside import OUTSIDE
 from daskfs.criteria.registry import Method, make_method
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.design import EvaluationParameters, NewRankings
+from daskfs.evaluation.neighbor_lists import (
+    follows_from_candidates,
+    lists_cost,
+    lists_over_rows,
+    matrix_cost,
+    twice,
+)
 from daskfs.evaluation.plan import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, thinned_columns, used_shape
 from daskfs.evaluation.rows import sample_cost
-from daskfs.evaluation.selection import lists_cost, matrix_cost, twice
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix, run_entries
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import GraphBlock
@@ -41,6 +47,8 @@ KEPT_KEYS = {
     "random_state",
 }
 """Keys of the evaluate block that count as they are."""
+FEWEST_SPLITS = 3
+"""Folds from which on one search serves them all: of two, half of the rows fall short of training rows."""
 SORTED_ENTRY_BYTES = 150
 """Bytes of an entry of a precomputed weight matrix while its part for the rows in use is sorted."""
 CHANCE, ALL_FEATURES = "RandomOrder", "AllFeatures"
@@ -185,12 +193,31 @@ def plan_tests(
         given=None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
         joint_features=extent.joint_features,
         lists_of_run=is_whole and has_lists and not isinstance(given, WeightMatrix),
+        shared=(),
         memory_limit=inside_limit,
         bands_per_unit=bands,
         n_parts=-(-shape.n_bands // bands),
     )
+    if given is None and not (tiles.has_batch or tiles.has_times) and tiles.missing == "refuse":
+        anew = dataclasses.replace(anew, shared=_shared_lists(evaluate, anew, used, methods))
     inside = _inside(anew, used, methods, given, tiles)
     return plan_new_rankings(shape, used, dataclasses.replace(parameters, anew=anew), process, inside)
+
+
+def _shared_lists(
+    evaluate: EvaluateBlock, anew: NewRankings, used: Shape, methods: Sequence[Method]
+) -> tuple[str, ...]:
+    """Return the lists over X that a search in each fold and one among all rows in use, of shape `used`, find alike.
+
+    None if folds are of some classes alone, or few: then one search pays less than it takes.
+    """
+    if evaluate.setting == "transductive" or evaluate.n_classes is not None or evaluate.n_splits < FEWEST_SPLITS:
+        return ()
+    n_rows = used.n_samples - -(-used.n_samples // evaluate.n_splits)
+    nnz = None if used.nnz is None else used.nnz * n_rows // used.n_samples
+    fold = dataclasses.replace(used, n_samples=n_rows, nnz=nnz, tile_rows=n_rows)
+    lists = lists_over_rows(methods, used.n_samples, anew.search)
+    return tuple(n for n, (spec, k) in lists.items() if follows_from_candidates(spec, fold, k, anew.memory_limit))
 
 
 def _baselines(

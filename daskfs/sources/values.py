@@ -108,8 +108,6 @@ def as_column(values: Any) -> np.ndarray:
         Shape (n_samples,) or (n_samples, 1): an array, maybe masked, a sequence, a column of pandas, Polars or Arrow,
         categories, or a dask collection of these.
     """
-    import pandas as pd
-
     if is_of(values, "dask"):
         return as_column(values.compute())
     if len(getattr(values, "columns", ())) == 1 and len(values.shape) == 2:
@@ -129,6 +127,8 @@ def as_column(values: Any) -> np.ndarray:
     except ValueError:  # rows of several lengths, which are no values
         found, gone = _objects(values), None
     if found.dtype.kind in "OT":
+        import pandas as pd
+
         found = found.astype(object, copy=False)
         missing = pd.isna(np.atleast_1d(found)).reshape(found.shape)
         gone = missing if gone is None else gone | missing

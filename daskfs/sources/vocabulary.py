@@ -123,8 +123,6 @@ def distinct(part: np.ndarray) -> tuple[list[Any], np.ndarray]:
 
     The index of a missing number is -1. Values of several types in an array of objects are distinct, if equal too.
     """
-    import pandas as pd
-
     if part.dtype.kind in "biu" and part.size:
         low, high = int(part.min()), int(part.max())
         if high - low < SPAN:
@@ -135,6 +133,8 @@ def distinct(part: np.ndarray) -> tuple[list[Any], np.ndarray]:
             table[present] = np.arange(present.size)
             values: list[Any] = [low + offset for offset in present.tolist()]
             return [*map(bool, values)] if part.dtype.kind == "b" else values, table[offsets]
+    import pandas as pd
+
     if part.dtype.kind in "biuf":
         wide = np.float64 if part.dtype.kind == "f" and part.itemsize not in (4, 8) else part.dtype.newbyteorder("=")
         codes, found = pd.factorize(part.astype(wide, copy=False))

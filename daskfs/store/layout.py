@@ -172,6 +172,7 @@ EVALUATION_SAMPLE_COLUMNS = "evaluation/beside.npz"  # labels, weights, groups a
 EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: values, or data, indices and indptr
 EVALUATION_HASHES = "evaluation/hashes/{}.npz"  # (n_rows,), uint64: hashes of the rows in use of one part of X
 EVALUATION_CLASS_SUBSET = "evaluation/worlds/{}.npz"  # rows and folds, as indices into EVALUATION_ROWS
+EVALUATION_CANDIDATES = "evaluation/candidates/{}.npz"  # neighbor lists among all rows in use, of some of them
 EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
 EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first
 EVALUATION_RANKS = "evaluation/ranks/{}"  # (n_features,), float64: ranks of one selection, for a consensus

@@ -52,6 +52,27 @@ def test_fits_on_few_rows_import_nothing_heavy(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+SMALL_RUN = """
+import sys
+from daskfs import make_job, run_job
+run_job(make_job({
+    "data": {"source": "synthetic:mixture?n_samples=60&n_features=8&n_informative=4"},
+    "methods": ["FisherScore", "LaplacianScore"], "evaluate": None,
+    "cluster": {"workers": 0}, "output": {"path": "run"},
+}))
+print(sorted({"sklearn", "scipy.stats", "scipy.spatial", "distributed", "numba"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.cluster
+def test_runs_that_only_rank_import_no_models(tmp_path: Path) -> None:
+    """Each process of a run would take about as long for them as for all else that it imports."""
+    command = [sys.executable, "-W", "error", "-c", SMALL_RUN]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip().endswith("[]")
+
+
 PUBLIC = sorted(set(daskfs.__all__) - {"__version__"})
 HOMES = sorted({getattr(getattr(daskfs, name), "__module__", f"daskfs.{name}") for name in PUBLIC})
 

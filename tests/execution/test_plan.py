@@ -223,7 +223,7 @@ def test_fingerprints_follow_from_everything_before() -> None:
     assert plain == again
     assert not set(plain.values()) & set(other_data.values())
     changed = {name for name in plain if plain[name] != evaluated[name]}
-    made_anew = {"evaluation-sample", "evaluation-lists", "select"}
+    made_anew = {"evaluation-sample", "evaluation-candidates", "evaluation-lists", "select"}
     # the summary of edges runs beside the last stages
     assert changed == {"design", *made_anew, "evaluate", "evaluation-tables", "edges-summary-euclidean-5"}
 

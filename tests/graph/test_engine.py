@@ -32,7 +32,8 @@ def noise(n_samples: int, n_features: int) -> np.ndarray:
 def small_data_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sizes speak for cells whatever they are, so that only the sample is against them."""
     monkeypatch.setattr(engine, "SOON", 0.0)
-    monkeypatch.setattr(engine, "cells_seconds", lambda *_: 0.0)
+    for cost in ("cells_seconds", "sample_seconds"):
+        monkeypatch.setattr(engine, cost, lambda *_: 0.0)
 
 
 # ------------------------------------------------------------------------------- sizes

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.stats import rankdata
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
@@ -118,7 +117,10 @@ def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
     if metric == "hellinger":
         X = X.astype(np.float64).sqrt() if is_sparse(X) else np.sqrt(X, dtype=np.float64)
     elif metric in CENTERED:
-        X = rankdata(X, axis=1) if metric == "spearmanr" else X
+        if metric == "spearmanr":
+            from scipy.stats import rankdata  # which takes as long to import as the rest of SciPy
+
+            X = rankdata(X, axis=1)
         is_constant = X.min(axis=1) == X.max(axis=1)  # whose mean may be rounded
         X = X - X.mean(axis=1, keepdims=True, dtype=np.float64)
         X[is_constant] = 0.0

@@ -46,7 +46,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import eigh
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
 
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
@@ -111,6 +110,8 @@ def cut_of(X: np.ndarray, n_neighbors: int, weights: np.ndarray | None = None) -
     shares = np.bincount(component, mass) / mass.sum()
     edges = np.where(adjacency, np.outer(mass, mass), 0.0)
     np.fill_diagonal(edges, within)
+    from scipy.spatial.distance import cdist
+
     squares = cdist(rows, rows, "sqeuclidean")
     width = float(np.median(squares[adjacency]))
     kernel = np.outer(mass, mass) * np.exp(-squares / (2 * width))
