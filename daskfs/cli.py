@@ -160,7 +160,7 @@ def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: int, as_json: bool)
     from daskfs.execution.connection import prepare
 
     if job.settings.workers != AUTO:
-        prepare(job.settings)
+        prepare(job.settings, models=job.evaluate is not None)
     from daskfs.runs.pipeline import run_job
 
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:

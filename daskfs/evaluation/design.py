@@ -103,6 +103,8 @@ class EvaluationParameters(StageParameters, kw_only=True):
         How rankings are made anew; None to test the run's own.
     slab_columns
         Columns of a slab of which a unit gathers features.
+    tests_together
+        Whether one unit tests all numbers of features of a selection: a unit of few values takes longer to record.
     held_bytes
         Bytes of the rows in use that a process may cache.
     """
@@ -128,6 +130,7 @@ class EvaluationParameters(StageParameters, kw_only=True):
     filtered: bool
     anew: NewRankings | None
     slab_columns: int
+    tests_together: bool = False
     held_bytes: int = 0
 
 
@@ -178,14 +181,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class EvaluationUnit:
-    """One unit of tests: the first `n_selected` features of a selection.
+    """One unit of tests: the first features of a selection, as many as each of `sizes`.
 
-    It covers one repeat of all folds, or the fold of the selection. For a baseline `n_selected` is 0 (a constant
+    It covers one repeat of all folds, or the fold of the selection. For a baseline the one size is 0 (a constant
     prediction) or the number of all features.
     """
 
     selection: Selection
-    n_selected: int
+    sizes: tuple[int, ...]
     repeat: int | None
 
 
@@ -202,6 +205,7 @@ class Design:
         self.n_draws = p.n_draws if p.labels else 1
         self.n_repeats, self.n_splits = p.n_repeats, p.n_splits
         self.sizes, self.baselines = p.n_selected, p.baselines
+        self._tested = [self.sizes] if p.tests_together else [(size,) for size in self.sizes]
         self.settings: tuple[Setting, ...] = ("transductive", "inductive") if p.setting == "both" else (p.setting,)
         self.has_folds = p.train_on == "all" or "inductive" in self.settings
         self._lists_of_run = p.anew is not None and p.anew.lists_of_run
@@ -264,11 +268,11 @@ class Design:
         return Selection(number, method, setting, self.class_subsets[subset], labels, seen, *(inside or (None, None)))
 
     def _repeats_of(self, setting: Setting) -> int:
-        """Return the number of units that test one number of features of a selection."""
+        """Return the number of units that test the same numbers of features of a selection."""
         return self.n_repeats if setting == "transductive" and self.has_folds else 1
 
     def _ranked_tests_of(self, setting: Setting) -> int:
-        return self._selections_of(setting) * len(self.sizes) * self._repeats_of(setting)
+        return self._selections_of(setting) * len(self._tested) * self._repeats_of(setting)
 
     def _baseline_tests_of(self, setting: Setting) -> int:
         return math.prod(self._draws_of(setting)) * len(self.baselines) * self._repeats_of(setting)
@@ -283,9 +287,13 @@ class Design:
 
     @property
     def n_tested_parts(self) -> int:
-        """Number of test parts over all units: each fold of a repeat, or one per unit."""
+        """Number of tests over all units and numbers of features: one in each fold of a repeat, or in all."""
         return sum(
-            self._all_tests_of(setting) * (self.n_splits if setting == "transductive" and self.has_folds else 1)
+            (
+                self._selections_of(setting) * len(self.sizes) * self._repeats_of(setting)
+                + self._baseline_tests_of(setting)
+            )
+            * (self.n_splits if setting == "transductive" and self.has_folds else 1)
             for setting in self.settings
         )
 
@@ -304,25 +312,26 @@ class Design:
         return min(n_features, max(DEPTH, *self.sizes))
 
     def trial(self, unit: int) -> EvaluationUnit:
-        """Return the selection or baseline, the number of features and the repeat of a unit."""
+        """Return the selection or baseline, the numbers of features and the repeat of a unit."""
         n_ranked = sum(map(self._ranked_tests_of, self.settings))
         if unit < n_ranked:
             setting, rest = self._setting_at(unit, self._ranked_tests_of)
-            place, rest = divmod(rest, len(self.sizes) * self._repeats_of(setting))
+            place, rest = divmod(rest, len(self._tested) * self._repeats_of(setting))
             before = self.settings[: self.settings.index(setting)]
             selection = self.selection(sum(map(self._selections_of, before)) + place)
             which, repeat = divmod(rest, self._repeats_of(setting))
-            size = self.sizes[which]
+            sizes = self._tested[which]
         else:
             setting, rest = self._setting_at(unit - n_ranked, self._baseline_tests_of)
             place, rest = divmod(rest, len(self.baselines) * self._repeats_of(setting))
             repeat, which = divmod(rest, len(self.baselines))
             name, size = self.baselines[which]
+            sizes = (size,)
             drawn = [int(part) for part in np.unravel_index(place, self._draws_of(setting))]
             selection = self._selection(UNRANKED, name, setting, drawn)
         if setting == "inductive":
-            return EvaluationUnit(selection, size, selection.repeat)
-        return EvaluationUnit(selection, size, repeat if self.has_folds else None)
+            return EvaluationUnit(selection, sizes, selection.repeat)
+        return EvaluationUnit(selection, sizes, repeat if self.has_folds else None)
 
     def sets_of_rows(self) -> list[Selection]:
         """Return one selection, without a method, for each set of rows that needs a neighbor search.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 from daskfs.evaluation.design import UNRANKED, Design, EvaluationParameters, Selection
@@ -91,7 +92,7 @@ class Result:
 
 
 def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
-    """Return all values in the order of the units; `parameters` are those of the stage "evaluate"."""
+    """Return all values by selection, then number of features; `parameters` are those of the stage "evaluate"."""
     design = Design(parameters)
     labeled: dict[int, int | None] = {
         number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labeled"])
@@ -99,11 +100,12 @@ def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
     }
     labeled[UNRANKED] = None
     found = []
-    for unit, record in enumerate(store.records.need("evaluate", range(design.n_tests))):
-        trial = design.trial(unit)
-        for model, metric, repeat, fold, n_tested, value in record["facts"]["values"]:
-            seen = labeled[trial.selection.number]
-            found.append(Result(trial.selection, seen, trial.n_selected, model, metric, repeat, fold, n_tested, value))
+    records = enumerate(store.records.need("evaluate", range(design.n_tests)))
+    values = ((design.trial(unit).selection, record["facts"]["values"]) for unit, record in records)
+    for selection, parts in groupby(values, key=lambda one: one[0]):
+        seen = labeled[selection.number]
+        rows = sorted((row for _, part in parts for row in part), key=lambda row: row[0])
+        found += [Result(selection, seen, *row) for row in rows]
     return found
 
 

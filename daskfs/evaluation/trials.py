@@ -35,41 +35,57 @@ OF_SELECTION = ""
 def evaluate_selection(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Evaluate the first features of one selection, or a baseline.
 
-    The facts list the values, each with its model, metric, repeat, fold and number of test rows.
+    The facts list the values, each with its number of features, model, metric, repeat, fold and number of test rows.
     """
     design = Design(parameters)
     trial = design.trial(unit)
-    is_ranked = trial.selection.number != UNRANKED
-    if is_ranked:
-        order = context.store.read_arrays(layout.EVALUATION_ORDER.format(trial.selection.number))[0]["order"]
+    if trial.selection.number == UNRANKED:
+        order = np.arange(trial.sizes[0])
     else:
-        order = np.arange(trial.n_selected)
-    if order.size < trial.n_selected:
+        order = context.store.read_arrays(layout.EVALUATION_ORDER.format(trial.selection.number))[0]["order"]
+    sizes = [size for size in trial.sizes if size <= order.size]
+    if not sizes:
         return {"values": []}
-    features = order[: trial.n_selected]
     labels = read_rows_in_use(context.store).labels
-    X, y = _columns(context, parameters, features), labels.values
-    values: list[list[Any]] = []
-    seed, scaling = parameters.random_state, parameters.scaling
+    X = _columns(context, parameters, order[: max(sizes)])
     splits = list(_splits(context, parameters, design, trial, labels.is_labeled))
-    is_first = not trial.repeat or trial.selection.setting == "inductive"
+    values = [
+        [size, *value]
+        for size in sizes
+        for value in _values_of(context, parameters, trial, X[:, :size], order, labels, splits)
+    ]
+    # JSON has no NaN, the value of an undefined metric
+    return {"values": [[*about, None if np.isnan(value) else float(value)] for *about, value in values]}
+
+
+def _values_of(
+    context: Context,
+    parameters: EvaluationParameters,
+    trial: EvaluationUnit,
+    X: np.ndarray,
+    order: np.ndarray,
+    labels: Labels,
+    splits: list[Split],
+) -> Iterator[list[Any]]:
+    """Yield the values of all models on the selected columns X, of which there are none for a constant prediction."""
+    n_selected, y = X.shape[1], labels.values
+    seed, scaling = parameters.random_state, parameters.scaling
+    selection, is_first = trial.selection, not trial.repeat or trial.selection.setting == "inductive"
     for spec in parameters.models:
-        if not trial.n_selected or uses_folds(spec, trial.selection.setting):
+        if not n_selected or uses_folds(spec, selection.setting):
             for repeat, fold, train, tested in splits:
-                if trial.n_selected:
+                if n_selected:
                     found = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
                 else:
                     found = evaluate_constant(spec, labels.task, y, train, tested)
-                values += _rows(spec, repeat, fold, tested, found)
+                yield from _rows(spec, repeat, fold, tested, found)
         elif is_first:
-            places = _whole(context, parameters, trial.selection, splits, labels)
+            places = _whole(context, parameters, selection, splits, labels)
             found = evaluate_whole(spec, labels.task, X[places], y[places], scaling, seed)
-            values += _rows(spec, trial.selection.repeat, trial.selection.fold, places, found)
-    if parameters.informative and is_first and is_ranked:
-        share = hit_rate(order, np.array(parameters.informative), trial.n_selected)
-        values.append([OF_SELECTION, "hit_rate", trial.selection.repeat, trial.selection.fold, None, share])
-    # JSON has no NaN, the value of an undefined metric
-    return {"values": [[*about, None if np.isnan(value) else float(value)] for *about, value in values]}
+            yield from _rows(spec, selection.repeat, selection.fold, places, found)
+    if parameters.informative and is_first and selection.number != UNRANKED:
+        share = hit_rate(order, np.array(parameters.informative), n_selected)
+        yield [OF_SELECTION, "hit_rate", selection.repeat, selection.fold, None, share]
 
 
 def _splits(

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def prepare(settings: ClusterSettings) -> None:
-    """Begin to start a local cluster in the background."""
+def prepare(settings: ClusterSettings, *, models: bool) -> None:
+    """Begin to start a local cluster in the background; `models` is whether units fit any."""
     if settings.is_local:
         import dask
 
         from daskfs.execution.clusters import local
 
         with dask.config.set(settings.told_to_dask):
-            local.prepare()
+            local.prepare(models=models)
 
 
 @contextmanager

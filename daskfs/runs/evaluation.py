@@ -47,6 +47,8 @@ KEPT_KEYS = {
     "random_state",
 }
 """Keys of the evaluate block that count as they are."""
+FEW_TESTED = 2**20
+"""Values of a selection, over all numbers of its features, that one unit tests."""
 FEWEST_SPLITS = 3
 """Folds from which on one search serves them all: of two, half of the rows fall short of training rows."""
 SORTED_ENTRY_BYTES = 150
@@ -166,10 +168,11 @@ def plan_tests(
     given, memory_limit, redundancy = chain.given, chain.memory_limit, chain.redundancy
     baselines, chance = _baselines(evaluate, extent, chain.all_methods, tiles)
     methods = [method.without_tests() for method in (*chain.all_methods, *chance)]
+    sizes = tuple(n for n in evaluate.n_selected if n <= shape.n_features) or (shape.n_features,)
     parameters = EvaluationParameters(
         methods=tuple(methods),
         models=evaluate.model_specs(tiles.task),
-        n_selected=tuple(n for n in evaluate.n_selected if n <= shape.n_features) or (shape.n_features,),
+        n_selected=sizes,
         max_samples=extent.max_samples,
         baselines=baselines,
         chance=chance[0].label if chance else None,
@@ -179,6 +182,7 @@ def plan_tests(
         filtered=redundancy is not None,
         anew=None,
         slab_columns=chain.columns,
+        tests_together=min(extent.max_samples, tiles.n_labeled or shape.n_samples) * sum(sizes) <= FEW_TESTED,
         **evaluate.model_dump(include=KEPT_KEYS),
     )
     if not evaluate.ranks_anew and not any(method.criterion is OUTSIDE for method in methods):

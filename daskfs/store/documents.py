@@ -22,7 +22,8 @@ WRITTEN = "written"
 def to_document(name: str, value: Mapping[str, Any], epoch: Epoch) -> dict[str, Any]:
     """Return the document `name`, one of :data:`NAMES`, with epoch and checksum."""
     written = epoch.name or epoch.read_current() or ""
-    return {**value, WRITTEN: [written, _checksum(name, value, written)]}
+    plain = json.loads(json.dumps(value))  # as a reader has it
+    return {**plain, WRITTEN: [written, _checksum(name, plain, written)]}
 
 
 def from_document(name: str, document: dict[str, Any]) -> tuple[dict[str, Any], str, int] | None:
@@ -56,5 +57,4 @@ def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
 
 
 def _checksum(name: str, value: Mapping[str, Any], epoch: str) -> int:
-    plain = json.loads(json.dumps(value))  # as a reader has it
-    return zlib.crc32(json.dumps([name, epoch, plain], sort_keys=True).encode())
+    return zlib.crc32(json.dumps([name, epoch, value], sort_keys=True).encode())

@@ -164,7 +164,12 @@ def test_every_number_stands_for_something_else(shape: str) -> None:
     keys = {(s.setting, s.method, s.class_subset, s.labels, s.draw, s.repeat, s.fold) for s in selections}
     assert len(keys) == design.n_selections
     tests = [design.trial(unit) for unit in range(design.n_tests)]
-    assert len({(t.selection.number, t.n_selected, t.repeat) for t in tests}) == design.n_tests
+    assert len({(t.selection.number, t.sizes, t.repeat) for t in tests}) == design.n_tests
+    together = design_of(**SHAPES[shape], tests_together=True)
+    grouped = [together.trial(unit) for unit in range(together.n_tests)]
+    parts = [(t.selection, size, t.repeat) for t in grouped for size in t.sizes]
+    assert set(parts) == {(t.selection, size, t.repeat) for t in tests for size in t.sizes}
+    assert (len(parts), together.n_tested_parts) == (design.n_tests, design.n_tested_parts)
     assert {t.selection for t in tests} == set(selections)
     for test in tests:
         if test.selection.setting == "inductive":

@@ -102,7 +102,7 @@ def loaded(path: Path) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("stage", "unit"), [pytest.param("evaluation-lists", 1, marks=pytest.mark.long), ("select", 11), ("evaluate", 25)]
+    ("stage", "unit"), [pytest.param("evaluation-lists", 1, marks=pytest.mark.long), ("select", 11), ("evaluate", 9)]
 )
 def test_stopped_run_goes_on(data: Path, undisturbed: Path, tmp_path: Path, stage: str, unit: int) -> None:
     job, folder = loaded(job_of(data, tmp_path)), tmp_path / "run"

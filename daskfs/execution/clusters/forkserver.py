@@ -6,26 +6,40 @@ are imported. If the process already has a fork server with another environment,
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing import forkserver, get_context, resource_tracker, util
 from multiprocessing.connection import Connection
 
 METHOD_KEY = "distributed.worker.multiprocessing-method"
 IMPORTS = "daskfs.execution.clusters.imports"
+MODEL_IMPORTS = "daskfs.execution.clusters.model_imports"
+"""Imports for models, which take about as long as all others."""
 LONGEST_FOLDER, SHORT_FOLDER = 60, "/tmp"
 """Most bytes of TMPDIR below which sockets can be made, and the folder that is used instead of a longer one."""
 QUIET_TRACKER = "ignore::UserWarning:multiprocessing.resource_tracker"
 """Filter of the resource tracker, which would print a warning for each killed worker."""
 
 
-def begin(environment: dict[str, str]) -> None:
+def import_once(modules: Iterable[str]) -> None:
+    """Import modules so that garbage collection does not copy the pages that forked workers share."""
+    gc.disable()
+    for module in sorted(modules):
+        import_module(module)
+    gc.freeze()
+    gc.enable()
+
+
+def begin(environment: dict[str, str], *, models: bool = True) -> None:
     """Start the resource tracker and the fork server of this process if it has none; imports run in the background.
 
-    SIGTERM is blocked in them: a batch system signals every process, and the driver ends local workers.
+    Without `models`, each worker imports those for its models itself, if it needs them. SIGTERM is blocked in both: a
+    batch system signals every process, and the driver ends local workers.
     """
     _shorten_socket_paths()
     filters = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), QUIET_TRACKER)))
@@ -34,7 +48,7 @@ def begin(environment: dict[str, str]) -> None:
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         with environment_set(environment):
-            forkserver.set_forkserver_preload([IMPORTS])
+            forkserver.set_forkserver_preload([IMPORTS, MODEL_IMPORTS] if models else [IMPORTS])
             forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)

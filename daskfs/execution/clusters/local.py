@@ -122,9 +122,9 @@ def _script_hidden() -> Iterator[None]:
         main["__file__"] = file
 
 
-def prepare() -> None:
-    """Begin to start the fork server, with the present configuration of Dask."""
-    begin(_environment())
+def prepare(*, models: bool = True) -> None:
+    """Begin to start the fork server, with the present configuration of Dask and, if asked, imports for models."""
+    begin(_environment(), models=models)
 
 
 def _environment() -> dict[str, str]:
