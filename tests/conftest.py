@@ -38,7 +38,7 @@ settings.register_profile("daskfs", max_examples=100, deadline=None, derandomize
 settings.load_profile("daskfs")
 
 # marks of tests that run only where -m names one of these
-TIERS = ("long", "platforms", "shared_data")
+TIERS = ("long", "release", "platforms", "shared_data")
 LAWS = "hypothesis"  # Hypothesis marks its tests: those of all tiers run where -m names it
 MEMORY = "/dev/shm"
 WRITTEN_BYTES = 2 << 30  # 1.5 GiB at most at a time by the default tier, less by the long one

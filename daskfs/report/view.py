@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from typing import Any, NamedTuple
 
 from daskfs.report.batches import SHOWN
@@ -50,6 +50,9 @@ from daskfs.report.values import (
     plottable,
     positive,
 )
+from daskfs.run_warning import RunWarning
+from daskfs.sources.checks import shorten_names
+from daskfs.sources.tables import LEFT_OUT
 
 _METHODS_OPEN = 2
 """Methods up to which all are unfolded; of more, the one of the verdict is."""
@@ -78,7 +81,7 @@ def page(report: Report) -> dict[str, Any]:
         "tests": significance_sentence(None if report.significance is None else report.significance.model_dump()),
         "best": list(zip_longest(*(one.best or [row.name for row in one.top[:BEST]] for one in report.methods))),
         "tiles": _tiles(report),
-        "data": None if report.data is None else _data(report.data),
+        "data": None if report.data is None else _data(report.data, report.warnings),
         "methods": _methods(report),
         "redundancy": None if report.redundancy is None else _redundancy(report.redundancy),
         "n_batches": SHOWN,
@@ -159,12 +162,14 @@ def _storage(data: Data) -> str:
     return "storage unknown" if data.sparse is None else "sparse" if data.sparse else "dense"
 
 
-def _data(data: Data) -> dict[str, Any]:
+def _data(data: Data, warnings: Sequence[RunWarning]) -> dict[str, Any]:
+    left_out = [name for warning in warnings if warning.kind == LEFT_OUT for name in warning.subject]
     facts = [
         ("Rows", format_count(data.n_samples)),
         ("Features", format_count(data.n_features)),
         ("Constant features", format_count(data.n_constant)),
         ("Duplicate features", format_count(data.n_duplicate)),
+        *([("Columns left out", f"{len(left_out):,}: {shorten_names(left_out)}")] if left_out else []),
         ("Labeled rows", format_count(data.n_labeled)),
         ("Task", data.task or "none (no labels)"),
         ("Storage", _storage(data)),
@@ -310,10 +315,15 @@ def _image(image: Image, label: str) -> dict[str, Any]:
 
 
 def _top(method: Method) -> dict[str, Any]:
-    """Return the table of a method's best features; the first column, the score, has the bars."""
+    """Return the table of a method's best features; the first column, the score, has the bars.
+
+    A column that has no value, as of features that are not tested, is left out.
+    """
     width = max([len(method.columns), *(len(row.values) for row in method.top)])
     columns = method.columns + [f"value {i}" for i in range(len(method.columns) + 1, width + 1)]
     table = [[value for value, _ in zip_longest(row.values, columns)] for row in method.top]
+    applies = [not i or any(plottable(row[i]) == plottable(row[i]) for row in table) for i in range(width)]
+    columns, table = list(compress(columns, applies)), [list(compress(row, applies)) for row in table]
     is_whole = [all(map(_is_whole, column)) for column in zip(*table, strict=True)]
     worst = method.curve.get("score", [])[-1:] if method.direction == "ascending" else []
     rows = []

@@ -227,10 +227,14 @@ def _check_columns(table: Table, first: Table) -> None:
     raise InputError(msg)
 
 
+LEFT_OUT = "columns left out"
+"""Kind of the warning about columns that are no features."""
+
+
 def left_out_warnings(names: tuple[str, ...]) -> list[RunWarning]:
     """Return the warning that names the columns that "non-numeric" leaves out, if any."""
     text = f"these columns hold no numbers, and are left out: {shorten_names(names)}"
-    return [RunWarning("columns left out", CHANGES, text, names)] if names else []
+    return [RunWarning(LEFT_OUT, CHANGES, text, names)] if names else []
 
 
 def common_dtype(dtypes: set[np.dtype[Any]], where: str) -> np.dtype[Any]:

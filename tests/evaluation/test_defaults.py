@@ -62,6 +62,7 @@ def test_no_method_beats_a_coin_that_was_flipped() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.release
 def test_no_criterion_beats_a_coin_that_was_flipped() -> None:
     """SSUFS correlates all pairs of features, so it has fewer of them."""
     named = {name for name, one in criteria().items() if "classification" in one.tasks} - {"SSUFS", "RandomOrder"}

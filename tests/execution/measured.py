@@ -7,11 +7,12 @@ takes some 100 MB more until it ends.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from daskfs import make_job
 from daskfs.job.job import Job
@@ -69,6 +70,14 @@ def measured(folder: Path, case: Case, **blocks: Any) -> list[Row]:
         assert stage["bytes_read"] <= 1.2 * stage["planned_bytes_read"], stage
         assert stage["bytes_written"] <= 1.1 * stage["planned_bytes_written"], stage
     return own
+
+
+def apart(cases: Iterable[Any], *rare: Any) -> list[Any]:
+    """Return the parameters of a test, of which the `rare` ones are tried before a release alone."""
+    return [
+        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.release if one in rare else ())
+        for one in cases
+    ]
 
 
 def with_weights(folder: Path, source: str, weights: np.ndarray) -> dict[str, str]:

@@ -192,8 +192,8 @@ print(json.dumps(found))
         ("feature_map", 6_000, 300),
         ("matrix_free", 12_000, 400),
         ("exact", 300, 300),
-        ("feature_map", 80_000, 520),
-        ("exact", 100, 5_000),
+        pytest.param("feature_map", 80_000, 520, marks=pytest.mark.release),
+        pytest.param("exact", 100, 5_000, marks=pytest.mark.release),
         ("exact", 9_000, 20),
     ],
 )

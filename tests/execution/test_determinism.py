@@ -265,8 +265,12 @@ CUT = [
 """Each form of data and each task in both ways; workers run every job cut both ways at once."""
 
 
+LONGEST = (("dense", "classification"), ("weighted", "classification"))
+MARKS = {QUICK: (), **dict.fromkeys(LONGEST, (pytest.mark.long, pytest.mark.release))}
+
+
 @pytest.mark.parametrize(
-    ("form", "task", "way"), [pytest.param(*job, marks=pytest.mark.long if job[:2] != QUICK else ()) for job in CUT]
+    ("form", "task", "way"), [pytest.param(*job, marks=MARKS.get(job[:2], pytest.mark.long)) for job in CUT]
 )
 def test_tiles_slabs_threads_and_orders(
     data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, way: str

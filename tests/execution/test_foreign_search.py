@@ -94,6 +94,7 @@ def test_scores_of_a_job_are_those_of_selectors(tmp_path: Path, case: str) -> No
 
 @pytest.mark.cluster
 @pytest.mark.long
+@pytest.mark.release
 def test_any_cluster_and_a_kill_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of groups that are found one at a time, two in one process, by two workers, and after SIGKILL."""
     monkeypatch.setattr(partition, "GROUP_ROWS", N // N_GROUPS)

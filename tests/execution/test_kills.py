@@ -33,6 +33,7 @@ from daskfs.store.store import Store, remove_unfinished
 from tests.events import read_events
 from tests.execution.damage import verified
 from tests.execution.halting import EVERY, FOLDER_KEY, MOMENTS, n_executing, n_tasks
+from tests.execution.measured import apart
 from tests.execution.runs import command, records, run_here, wait_for_end, worker_processes, write_job
 
 pytestmark = pytest.mark.cluster
@@ -138,14 +139,16 @@ def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
 
 
 def compared_job(data: Path, folder: Path, **blocks: Any) -> Path:
-    """A job whose graph is of another representation of the rows, and a consensus of its methods."""
+    """A job whose graph is of another representation of the rows, a consensus of its methods, and folds that share one
+    search.
+    """
     job = {
         "data": {"source": str(data / "X.zarr"), "labels": str(data / "classes.npy"), "task": "classification"},
         "methods": [{"name": "LaplacianScore", "t": "median"}, "VarianceScore"],
         "consensus": True,
         "graph": {"use_rep": str(data / "rep.npy")},
         "select": {"n_features": 4},
-        "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},
+        "evaluate": {"n_selected": [3], "n_splits": 3, "max_samples": 200},
         "cluster": {"workers": N_WORKERS, "memory_limit": "2GiB"},
     }
     return write_job(folder, "replaced", **{**job, **blocks})
@@ -677,7 +680,7 @@ N_ROUNDS = int(os.environ.get("DASKFS_ROUNDS", "5"))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", apart(JOBS, "ranked"))
 @pytest.mark.parametrize("moment", ["begun", "written", "recorded"])
 def test_workers_wake_up_in_a_run_that_started_over(
     undisturbed: Undisturbed, other_data: Path, tmp_path: Path, name: str, moment: str
@@ -815,6 +818,7 @@ KINDS = ("worker", "driver", "everything", "signal", "signal and worker")
 
 
 @pytest.mark.long
+@pytest.mark.release
 def test_kills_at_random_times(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """Started again each time until it ends, then in another directory, until all kills are done."""
     random_state = random.Random(SEED)

@@ -12,7 +12,7 @@ import pytest
 from daskfs import knn_graph
 from daskfs.stages import cost
 from daskfs.stages.kind import all_kinds
-from tests.execution.measured import Case, measured, with_weights
+from tests.execution.measured import Case, apart, measured, with_weights
 from tests.execution.test_evaluation import EVALUATIONS
 from tests.execution.test_memory_of_loops import ELIMINATIONS, LOOPS
 from tests.execution.test_memory_of_searches import SEARCHES
@@ -166,10 +166,7 @@ def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
     assert found == {kind.name for kind in all_kinds()}
 
 
-@pytest.mark.parametrize(
-    "shape",
-    ["tall", "short", "wide", "sparse"],
-)
+@pytest.mark.parametrize("shape", apart(["tall", "short", "wide", "sparse"], "short", "wide"))
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, shape: str) -> None:
     measured(tmp_path, SCORES[shape])
 
@@ -178,7 +175,7 @@ def test_measured_peak_and_bytes_of_batches(tmp_path: Path) -> None:
     measured(tmp_path, batched_case(tmp_path, 60_000, 5))
 
 
-@pytest.mark.parametrize("shape", ["short", "sparse"])
+@pytest.mark.parametrize("shape", apart(["short", "sparse"], "sparse"))
 def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: str) -> None:
     names = {stage["name"] for stage in measured(tmp_path, PREPARED[shape])}
     assert {"fill", "facts", "transform", "transform-columns"} <= names
@@ -194,15 +191,17 @@ def test_measured_peak_and_bytes_of_principal_components(tmp_path: Path, shape: 
     assert shape != "sparse" or {"pca-basis-0", "pca-images-4", "pca-basis-5", "pca-rows"} <= names
 
 
-@pytest.mark.parametrize("shape", TESTED)
+@pytest.mark.parametrize("shape", apart(TESTED, "short"))
 def test_measured_peak_and_bytes_of_tests(tmp_path: Path, shape: str) -> None:
     measured(tmp_path, TESTED[shape])
 
 
 @pytest.mark.parametrize(
     ("shape", "stages"),
-    [((400_000, 64), ("facts", "score")), ((3000, 4096), ("score", "select"))],
-    ids=["tall", "wide"],
+    [
+        pytest.param((400_000, 64), ("facts", "score"), id="tall"),
+        pytest.param((3000, 4096), ("score", "select"), id="wide", marks=pytest.mark.release),
+    ],
 )
 def test_measured_peak_of_scores_from_rows_that_have_a_feature(
     tmp_path: Path, shape: tuple[int, int], stages: tuple[str, ...]
@@ -224,7 +223,7 @@ def test_measured_peak_of_scores_from_rows_that_have_a_feature(
     measured(tmp_path, Case(data["source"], methods, blocks, of=stages, bytes_too=True, data=data))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", apart([False, True], False))
 def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path, weighted: bool) -> None:
     X = np.random.default_rng(0).poisson(2.0, (25_000, 400)).astype(np.float32)
     X[np.random.default_rng(1).random(X.shape) < 0.05] = np.nan
@@ -251,7 +250,7 @@ def test_measured_peak_of_a_slab_of_one_column(tmp_path: Path, method: str, weig
     measured(tmp_path, Case(data["source"], (method,), of=("score",), bytes_too=True, data=data))
 
 
-@pytest.mark.parametrize("key", ["groups", "times", "row_names"])
+@pytest.mark.parametrize("key", apart(["groups", "times", "row_names"], "times"))
 def test_measured_peak_with_text_columns(tmp_path: Path, key: str) -> None:
     """Groups that four rows each share, times of which each is another, and names of rows as long as they can be."""
     n_samples = 3_000_000
@@ -281,10 +280,7 @@ def test_measured_peak_of_a_graph_that_is_given(tmp_path: Path) -> None:
     measured(tmp_path, given_case(tmp_path, 40_000))
 
 
-@pytest.mark.parametrize(
-    ("shape", "measure"),
-    list(SELECTIONS),
-)
+@pytest.mark.parametrize(("shape", "measure"), apart(SELECTIONS, ("sparse", "distance_correlation")))
 def test_measured_peak_and_bytes_of_selection(tmp_path: Path, shape: str, measure: str) -> None:
     """Of greedy picks and of the redundancy filter."""
     stages = {stage["name"]: stage for stage in measured(tmp_path, SELECTIONS[shape, measure])}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.execution.measured import Case, measured, with_weights
+from tests.execution.measured import Case, apart, measured, with_weights
 from tests.execution.runs import run, write_job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -51,7 +51,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("shape", LOOPS)
+@pytest.mark.parametrize("shape", apart(LOOPS, "wide", "square"))
 def test_measured_peak_and_bytes_of_loops(tmp_path: Path, shape: str) -> None:
     """With all rows held, that fit."""
     stages = measured(tmp_path, LOOPS[shape])
@@ -125,7 +125,11 @@ ELIMINATIONS = {
 
 @pytest.mark.parametrize(
     ("shape", "weighted"),
-    [*((name, False) for name in ELIMINATIONS), *((name, True) for name in ("landmarks", "exact", "graphs"))],
+    apart(
+        [*((name, False) for name in ELIMINATIONS), *((name, True) for name in ("landmarks", "exact", "graphs"))],
+        ("exact", False),
+        ("sparse-exact", False),
+    ),
 )
 def test_measured_peak_and_bytes_of_eliminations(tmp_path: Path, shape: str, weighted: bool) -> None:
     case, more = ELIMINATIONS[shape], {}

@@ -17,7 +17,7 @@ from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.stages.kind import name_of
 from daskfs.store.shape import Shape
-from tests.execution.measured import Case, GiB, measured
+from tests.execution.measured import Case, GiB, apart, measured
 from tests.execution.runs import recorded, run_here, write_job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -62,7 +62,7 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("shape", SEARCHES)
+@pytest.mark.parametrize("shape", apart(SEARCHES, "sparse by pynndescent", "tall by pynndescent", "very wide"))
 def test_measured_peak_of_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     """In one process, which holds what it has compiled; few rows go to several groups, as many do."""
     monkeypatch.setattr(partition, "GROUP_ROWS", 5000)
@@ -100,17 +100,13 @@ def incomplete_case(folder: Path, shape: str, engine: str) -> Case:
     return Case(str(source), ONLY_LAPLACIAN, blocks, of=own, data={"missing": "pairwise"})
 
 
+EXACTLY = [(shape, "exact") for shape in INCOMPLETE if shape not in ("many rows", "very wide")]
+BY_CELLS_TOO = [(shape, "cells") for shape in INCOMPLETE]
+
+
 @pytest.mark.parametrize(
     ("shape", "engine"),
-    [
-        ("tall", "exact"),
-        *(
-            (shape, engine)
-            for shape in INCOMPLETE
-            for engine in ("exact", "cells")
-            if (shape, engine) not in (("tall", "exact"), ("many rows", "exact"), ("very wide", "exact"))
-        ),
-    ],
+    apart([*EXACTLY, *BY_CELLS_TOO], ("sparse", "exact"), ("very wide", "cells"), ("many rows", "cells")),
 )
 def test_measured_peak_of_searches_of_incomplete_rows(tmp_path: Path, shape: str, engine: str) -> None:
     measured(tmp_path, incomplete_case(tmp_path, shape, engine))

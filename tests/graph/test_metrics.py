@@ -104,6 +104,7 @@ def test_lists_are_those_of_brute_force(metric: str, form: Any) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
 def test_lists_by_every_metric_and_both_engines(form: Any) -> None:

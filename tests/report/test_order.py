@@ -99,6 +99,9 @@ def test_warnings(outputs: Outputs) -> None:
     kinds = [one["kind"] for one in warnings]
     assert kinds[:2] == ["leak: repeats the target", "columns left out"]
     assert "groups" in kinds
+    left_out = warnings[1]["subject"]
+    named = f"{len(left_out)}: {', '.join(map(repr, left_out))}"
+    assert f"<dt>Columns left out</dt><dd>{named}</dd>" in html.unescape(outputs.page)
     levels = [LEVELS.index(one["level"]) for one in warnings]
     assert levels == sorted(levels)
     assert outputs.in_json["warnings"] == warnings

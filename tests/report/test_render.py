@@ -554,6 +554,19 @@ def test_whole_numbers_are_shown_as_such_and_columns_explained() -> None:
     assert "<b>n_rankings</b>: rankings that have the feature; <b>mean_rank</b>: mean of the ranks." in html
 
 
+def test_columns_that_do_not_apply_are_left_out() -> None:
+    """Such as p-values where nothing was tested; the score itself stays."""
+    summary = full_summary(1, 3)
+    method = summary["methods"][0]
+    method["columns"] = ["score", "pvalue", "n_rankings"]
+    for row in method["top"]:
+        row["values"] = [float("nan"), float("nan"), 3.0]
+    html = render_report(summary)
+    table = html[html.index("Top features of") :].split("</table>")[0]
+    assert re.findall(r'<span class="v">([^<]*)</span>', table) == ["NaN", "3"] * 3
+    assert "pvalue" not in table
+
+
 def test_headings_break_between_words_and_long_tables_say_that_they_scroll() -> None:
     summary = full_summary()
     summary["agreement"]["labels"][0] = "SemiSupervisedLaplacianScore"

@@ -11,7 +11,7 @@ from tests.torture.__main__ import KINDS
 from tests.torture.trials import FAULTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
-NUMBERS = {"corruption": 70, "power": 50, "store": 10, "limits": 9, "clocks": 6, "sources": 18, "mutants": 400}
+NUMBERS = {"corruption": 70, "power": 40, "store": 6, "limits": 9, "clocks": 6, "sources": 18, "mutants": 400}
 NEEDS = {"power": "strace", "clocks": "faketime"}
 
 

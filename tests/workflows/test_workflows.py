@@ -145,6 +145,7 @@ def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path:
 
 @pytest.mark.cluster
 @pytest.mark.long
+@pytest.mark.release
 def test_machines_select_as_well_as_fisher(tmp_path: Path) -> None:
     result = run(EXAMPLES / "svm.yaml", "--set", f"output.path={tmp_path / 'run'}")
     labels = [method["label"] for method in result["methods"]]
@@ -273,6 +274,7 @@ def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.long
+@pytest.mark.release
 def test_svm_experiment_holds_its_bars() -> None:
     retrained = ("SVM-RFE^r", "SVM-RMB^r", "LapSVM-RMB^r")
     methods = ("SVM-RFE", "SVM-RMB", "SVM-RMB, slack recomputed", "LapSVM-RFE", "SVM-RFE by quarters", *retrained)
