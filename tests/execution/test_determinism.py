@@ -265,12 +265,13 @@ CUT = [
 """Each form of data and each task in both ways; workers run every job cut both ways at once."""
 
 
-LONGEST = (("dense", "classification"), ("weighted", "classification"))
-MARKS = {QUICK: (), **dict.fromkeys(LONGEST, (pytest.mark.long, pytest.mark.release))}
+LONG = (pytest.mark.long,)
+RARE = (pytest.mark.long, pytest.mark.release)
+MARKS_OF: dict[Any, Any] = {QUICK: (), ("dense", "classification"): RARE, ("weighted", "classification"): RARE}
 
 
 @pytest.mark.parametrize(
-    ("form", "task", "way"), [pytest.param(*job, marks=MARKS.get(job[:2], pytest.mark.long)) for job in CUT]
+    ("form", "task", "way"), [pytest.param(*job, marks=MARKS_OF.get(job[:2], LONG)) for job in CUT]
 )
 def test_tiles_slabs_threads_and_orders(
     data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, way: str
