@@ -104,7 +104,8 @@ class EvaluationParameters(StageParameters, kw_only=True):
     slab_columns
         Columns of a slab of which a unit gathers features.
     tests_together
-        Whether one unit tests all numbers of features of a selection: a unit of few values takes longer to record.
+        Whether one unit tests all numbers of features of a selection: to record a unit takes longer than to test few
+        values.
     held_bytes
         Bytes of the rows in use that a process may cache.
     """
@@ -205,7 +206,7 @@ class Design:
         self.n_draws = p.n_draws if p.labels else 1
         self.n_repeats, self.n_splits = p.n_repeats, p.n_splits
         self.sizes, self.baselines = p.n_selected, p.baselines
-        self._tested = [self.sizes] if p.tests_together else [(size,) for size in self.sizes]
+        self._unit_sizes = [self.sizes] if p.tests_together else [(size,) for size in self.sizes]
         self.settings: tuple[Setting, ...] = ("transductive", "inductive") if p.setting == "both" else (p.setting,)
         self.has_folds = p.train_on == "all" or "inductive" in self.settings
         self._lists_of_run = p.anew is not None and p.anew.lists_of_run
@@ -272,7 +273,7 @@ class Design:
         return self.n_repeats if setting == "transductive" and self.has_folds else 1
 
     def _ranked_tests_of(self, setting: Setting) -> int:
-        return self._selections_of(setting) * len(self._tested) * self._repeats_of(setting)
+        return self._selections_of(setting) * len(self._unit_sizes) * self._repeats_of(setting)
 
     def _baseline_tests_of(self, setting: Setting) -> int:
         return math.prod(self._draws_of(setting)) * len(self.baselines) * self._repeats_of(setting)
@@ -289,10 +290,7 @@ class Design:
     def n_tested_parts(self) -> int:
         """Number of tests over all units and numbers of features: one in each fold of a repeat, or in all."""
         return sum(
-            (
-                self._selections_of(setting) * len(self.sizes) * self._repeats_of(setting)
-                + self._baseline_tests_of(setting)
-            )
+            (self._ranked_tests_of(setting) * len(self._unit_sizes[0]) + self._baseline_tests_of(setting))
             * (self.n_splits if setting == "transductive" and self.has_folds else 1)
             for setting in self.settings
         )
@@ -316,11 +314,11 @@ class Design:
         n_ranked = sum(map(self._ranked_tests_of, self.settings))
         if unit < n_ranked:
             setting, rest = self._setting_at(unit, self._ranked_tests_of)
-            place, rest = divmod(rest, len(self._tested) * self._repeats_of(setting))
+            place, rest = divmod(rest, len(self._unit_sizes) * self._repeats_of(setting))
             before = self.settings[: self.settings.index(setting)]
             selection = self.selection(sum(map(self._selections_of, before)) + place)
             which, repeat = divmod(rest, self._repeats_of(setting))
-            sizes = self._tested[which]
+            sizes = self._unit_sizes[which]
         else:
             setting, rest = self._setting_at(unit - n_ranked, self._baseline_tests_of)
             place, rest = divmod(rest, len(self.baselines) * self._repeats_of(setting))

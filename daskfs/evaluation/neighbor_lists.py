@@ -50,6 +50,8 @@ LENGTHENING = 2
 rows have fewer than k training rows among 2 k, and .6 % with k = 5."""
 APART = 1 + 2.0**-30
 """Ratio of distances that are surely not tied, if only by rows between them: each step of such a chain is 2**-40."""
+HIDING = ("true_angular", "dot", "direct_cosine")
+"""Metrics whose distances hide ties: nearly equal squared distances may be far apart, or different ones be 1."""
 CANDIDATE_ROWS = 4096
 """Rows whose candidates one unit finds."""
 
@@ -61,7 +63,7 @@ def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -
 
 
 def made_anew(parameters: EvaluationParameters) -> NewRankings:
-    """Return how a stage that there is for new rankings alone makes them."""
+    """Return the settings of new rankings, which the stages that make them have."""
     assert parameters.anew is not None
     return parameters.anew
 
@@ -70,12 +72,12 @@ def made_anew(parameters: EvaluationParameters) -> NewRankings:
 def follows_from_candidates(spec: GraphSpec, shape: Shape, k: int, memory_limit: int | None) -> bool:
     """Return whether the lists of some rows, of shape `shape`, follow from candidates among more rows.
 
-    Angles do not, as equal squared distances may lie far apart.
+    Those of :data:`HIDING` do not, nor those under a scaling that is fitted on all rows.
     """
     steps = Steps() if spec.scaling is None else steps_of(spec.scaling)
     is_fitted = steps.total == "median" or steps.last == "zscore" or spec.n_components is not None
     searched = searched_shape(shape, spec)
-    if is_fitted or spec.metric == "true_angular" or not is_own(spec.metric, is_sparse=searched.is_sparse):
+    if is_fitted or spec.metric in HIDING or not is_own(spec.metric, is_sparse=searched.is_sparse):
         return False
     return resolve_engine(spec, searched, available_bytes(memory_limit), k=k).engine == "exact"
 

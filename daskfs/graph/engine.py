@@ -49,7 +49,7 @@ from daskfs.graph.projection import directions
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors.cells import cell_rows
 from daskfs.kernels.neighbors.descent_search import list_width
-from daskfs.kernels.neighbors.distance_bounds import DENSE_COLUMNS, DENSE_SHARE
+from daskfs.kernels.neighbors.distance_bounds import dense_pays
 from daskfs.kernels.neighbors.metrics import is_own
 from daskfs.stages.cost import FOREIGN, Cost
 from daskfs.store.shape import Shape, sample_rows
@@ -160,8 +160,8 @@ def engine_of_sample(spec: GraphSpec, shape: Shape, k: int, seen: Seen, others: 
 def exact_seconds(shape: Shape, k: int) -> float:
     """Return the expected CPU seconds of an exact search: products of all pairs of rows, and distances of some."""
     n, columns = shape.n_samples, _columns(shape)
-    is_crowded = _values(shape) > DENSE_SHARE * shape.n_features and shape.n_features <= DENSE_COLUMNS
-    multiplied = min(columns, shape.n_features) if is_crowded else columns
+    is_made_dense = shape.is_sparse and dense_pays(shape.nnz or 0, n, shape.n_features)
+    multiplied = min(columns, shape.n_features) if is_made_dense else columns
     return n * n * (1.1e-9 + 1.65e-11 * multiplied) + n * k * 2.5e-9 * columns
 
 

@@ -322,7 +322,7 @@ def _top(method: Method) -> dict[str, Any]:
     width = max([len(method.columns), *(len(row.values) for row in method.top)])
     columns = method.columns + [f"value {i}" for i in range(len(method.columns) + 1, width + 1)]
     table = [[value for value, _ in zip_longest(row.values, columns)] for row in method.top]
-    applies = [not i or any(plottable(row[i]) == plottable(row[i]) for row in table) for i in range(width)]
+    applies = [not i or any((number := plottable(row[i])) == number for row in table) for i in range(width)]
     columns, table = list(compress(columns, applies)), [list(compress(row, applies)) for row in table]
     is_whole = [all(map(_is_whole, column)) for column in zip(*table, strict=True)]
     worst = method.curve.get("score", [])[-1:] if method.direction == "ascending" else []

@@ -48,7 +48,7 @@ KEPT_KEYS = {
 }
 """Keys of the evaluate block that count as they are."""
 FEW_TESTED = 2**20
-"""Values of a selection, over all numbers of its features, that one unit tests."""
+"""Values, over all numbers of features of a selection, up to which one unit tests all of them."""
 FEWEST_SPLITS = 3
 """Folds from which on one search serves them all: of two, half of the rows fall short of training rows."""
 SORTED_ENTRY_BYTES = 150
@@ -213,7 +213,7 @@ def _shared_lists(
 ) -> tuple[str, ...]:
     """Return the lists over X that a search in each fold and one among all rows in use, of shape `used`, find alike.
 
-    None if folds are of some classes alone, or few: then one search pays less than it takes.
+    Empty if folds are of some classes alone, or few: then many rows would be searched twice.
     """
     if evaluate.setting == "transductive" or evaluate.n_classes is not None or evaluate.n_splits < FEWEST_SPLITS:
         return ()

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from daskfs import make_job
 from daskfs.evaluation import neighbor_lists
 from daskfs.runs import evaluation
+from daskfs.runs.plan import plan_run
+from daskfs.runs.tiles import plan_tiles
+from daskfs.stages.cost import Workers
 from tests.execution.runs import run_here, write_job
 
 N_ROWS = 240
@@ -69,15 +73,23 @@ def test_lists_are_those_of_a_search_in_the_fold(
     if kind in ("any", "copies", "nearly equal") and "transform" in blocks:
         blocks = {**blocks, "transform": {"graph": "unit"}}  # logarithms are of no negative values
     narrowed: list[str] = []
-    narrow = neighbor_lists._narrowed
+    sizes: list[int] = []
+    narrow, search = neighbor_lists._narrowed, neighbor_lists.exact_neighbors
+
+    def counting(queries: Any, *others: Any) -> tuple[np.ndarray, np.ndarray]:
+        sizes.append(queries.n_rows)
+        return search(queries, *others)
 
     def noting(*args: Any) -> tuple[np.ndarray, np.ndarray]:
         narrowed.append(args[2])
         return narrow(*args)
 
     monkeypatch.setattr(neighbor_lists, "_narrowed", noting)
+    monkeypatch.setattr(neighbor_lists, "exact_neighbors", counting)
     shared = lists_of_folds(tmp_path / "shared", kind, dict(blocks), evaluate)
     assert len(narrowed) == 4 * evaluate.get("n_repeats", 1)
+    if kind == "any":  # few rows are searched twice
+        assert max(sizes[1:], default=0) < 0.2 * N_ROWS
     monkeypatch.setattr(evaluation, "_shared_lists", lambda *_: ())
     each = lists_of_folds(tmp_path / "each", kind, dict(blocks), evaluate)
     assert len(narrowed) == 4 * evaluate.get("n_repeats", 1)
@@ -93,6 +105,7 @@ def test_lists_are_those_of_a_search_in_the_fold(
         ({"transform": {"graph": "pca=3"}}, {}),
         ({"transform": {"graph": "total"}}, {}),
         ({"graph": {"metric": "true_angular"}}, {}),
+        ({"graph": {"metric": "direct_cosine"}}, {}),
         ({"graph": {"engine": "cells"}}, {}),
         ({"graph": {"engine": "descent"}}, {}),
         ({}, {"n_classes": [2]}),
@@ -102,11 +115,6 @@ def test_lists_are_those_of_a_search_in_the_fold(
 )
 def test_what_depends_on_other_rows_is_searched_in_each_fold(blocks: dict[str, Any], evaluate: dict[str, Any]) -> None:
     """Test rows would show in a graph of training rows."""
-    from daskfs import make_job
-    from daskfs.runs.plan import plan_run
-    from daskfs.runs.tiles import plan_tiles
-    from daskfs.stages.cost import Workers
-
     source = "synthetic:mixture?n_samples=300&n_features=12&n_classes=3&n_informative=4&seed=1"
 
     def stages(**own: Any) -> list[str]:

@@ -26,7 +26,7 @@ QUIET_TRACKER = "ignore::UserWarning:multiprocessing.resource_tracker"
 """Filter of the resource tracker, which would print a warning for each killed worker."""
 
 
-def import_once(modules: Iterable[str]) -> None:
+def import_shared(modules: Iterable[str]) -> None:
     """Import modules so that garbage collection does not copy the pages that forked workers share."""
     gc.disable()
     for module in sorted(modules):

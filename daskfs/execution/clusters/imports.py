@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daskfs.execution.clusters.forkserver import import_once
+from daskfs.execution.clusters.forkserver import import_shared
 from daskfs.stages.kind import stage_modules
 
-import_once({"distributed", "zarr", "daskfs.execution.worker", *stage_modules()})
+import_shared({"distributed", "zarr", "daskfs.execution.worker", *stage_modules()})

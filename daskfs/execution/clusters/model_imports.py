@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from daskfs.execution.clusters.forkserver import import_once
+from daskfs.execution.clusters.forkserver import import_shared
 
-import_once({f"sklearn.{name}" for name in ("cluster", "dummy", "metrics", "model_selection", "neighbors", "svm")})
+import_shared({f"sklearn.{name}" for name in ("cluster", "dummy", "metrics", "model_selection", "neighbors", "svm")})

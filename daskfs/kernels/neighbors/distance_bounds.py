@@ -64,15 +64,16 @@ def float32_serves(queries: Rows, base: Rows) -> bool:
     pynndescent's function computes the distances.
     """
     may_miss = queries.has_missing or base.has_missing
-    if not base.is_own or (is_sparse(base.values) and (may_miss or not _dense_pays(base.values))):
+    if not base.is_own or (
+        is_sparse(base.values) and (may_miss or not dense_pays(base.values.nnz, *base.values.shape))
+    ):
         return False
     return may_miss or (_keeps_digits(queries) and _keeps_digits(base))
 
 
-def _dense_pays(values: sp.csr_matrix) -> bool:
+def dense_pays(nnz: int, n_rows: int, n_columns: int) -> bool:
     """Return whether products of sparse rows take less time if some rows at a time are made dense, in float32."""
-    n_rows, n_columns = values.shape
-    return bool(values.nnz > DENSE_SHARE * n_rows * n_columns and n_columns <= DENSE_COLUMNS)
+    return bool(nnz > DENSE_SHARE * n_rows * n_columns and n_columns <= DENSE_COLUMNS)
 
 
 def _keeps_digits(rows: Rows) -> bool:
