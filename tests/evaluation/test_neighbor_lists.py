@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from daskfs import make_job
 from daskfs.evaluation import neighbor_lists
+from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.runs import evaluation
 from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
@@ -74,11 +75,11 @@ def test_lists_are_those_of_a_search_in_the_fold(
         blocks = {**blocks, "transform": {"graph": "unit"}}  # logarithms are of no negative values
     narrowed: list[str] = []
     sizes: list[int] = []
-    narrow, search = neighbor_lists._narrowed, neighbor_lists.exact_neighbors
+    narrow = neighbor_lists._narrowed
 
     def counting(queries: Any, *others: Any) -> tuple[np.ndarray, np.ndarray]:
         sizes.append(queries.n_rows)
-        return search(queries, *others)
+        return exact_neighbors(queries, *others)
 
     def noting(*args: Any) -> tuple[np.ndarray, np.ndarray]:
         narrowed.append(args[2])
