@@ -8,6 +8,7 @@ and the fill values are facts of the tiles, so unweighted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +43,7 @@ TOTALS = (1e-60, 1e60)
 """Total variances of rows whose principal components are found."""
 
 
+@dataclass(eq=False)
 class TileStatistics:
     """Statistics of columns and rows in a tile store, and the store of the run that reads it: base of tiles."""
 
@@ -72,7 +74,10 @@ class TileStatistics:
 
 
 class Scales:
-    """Scalings by the statistics of tiles."""
+    """Scalings by the statistics of tiles; these hold their scales, so here are the statistics alone.
+
+    In a cycle of references, X in memory would stay there until garbage is collected.
+    """
 
     def __init__(self, tiles: TileStatistics) -> None:
         self._tiles = tiles

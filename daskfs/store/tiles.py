@@ -58,17 +58,16 @@ class Tiles(TileStatistics):
     """
 
     def __init__(self, store: Store, info: TileInfo, reader: Reader | None = None) -> None:
-        self.store = store
         self.info = info
-        self.shape = info.shape
-        self.run = store
-        self.scales = Scales(self)
-        if reader is not None:
-            self.reader = reader
-        elif info.shape.is_sparse:
-            self.reader = SparseReader(store, info.shape, is_incomplete=self._is_incomplete)
-        else:
-            self.reader = DenseReader(store, info.shape, info.x_path, is_incomplete=self._is_incomplete)
+        if reader is None and info.shape.is_sparse:
+            reader = SparseReader(store, info.shape, is_incomplete=self._is_incomplete)
+        elif reader is None:
+            reader = DenseReader(store, info.shape, info.x_path, is_incomplete=self._is_incomplete)
+        super().__init__(store, store, info, info.shape, reader)
+        self.scales = self._own_scales()
+
+    def _own_scales(self) -> Scales:
+        return Scales(TileStatistics(self.store, self.run, self.info, self.shape, self.reader))
 
     @property
     def _is_incomplete(self) -> bool:
@@ -117,7 +116,8 @@ class Tiles(TileStatistics):
     def read_by(self, run: Store) -> Tiles:
         """Return the same tiles for a run, whose store holds the statistics of rescaled values."""
         tiles = copy.copy(self)
-        tiles.run, tiles.scales = run, Scales(tiles)
+        tiles.run = run
+        tiles.scales = tiles._own_scales()
         return tiles
 
     # ---------------------------------------------------------------- statistics

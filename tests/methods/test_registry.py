@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from inspect import getsource
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import daskfs
 from daskfs.criteria.registry import Criterion, check_labels, criteria, criterion_named, make_method
@@ -64,6 +68,33 @@ class TestEveryRow:
         described = re.search(r"Parameters\n-+\n(.*?)\n\n\S", inspect.cleandoc(str(type(estimator).__doc__)), re.S)
         assert described
         assert set(re.findall(r"\w+", "\n".join(re.findall(r"(?m)^(\S.*)$", described[1])))) == own.keys()
+
+    @pytest.mark.parametrize("kind", ["dense", "sparse", "missing"])
+    def test_no_matrix_waits_for_garbage_collection(self, name: str, kind: str) -> None:
+        """A worker would hold the rows of many units; objects that hold each other must hold none of X."""
+        X = np.random.default_rng(0).random((60, 12), np.float32)
+        given = {"dense": X, "sparse": sp.csr_matrix(np.where(X < 0.5, 0, X)), "missing": np.where(X < 0.1, np.nan, X)}
+        garbage: list[object] = []
+        with uncollected(garbage), suppress(InputError):  # not every criterion has a form for each kind
+            getattr(daskfs, name)().fit(given[kind], np.repeat(["a", "b", "c"], 20))
+        held = [r for one in garbage for r in gc.get_referents(one) if isinstance(r, np.ndarray)]
+        assert max((array.nbytes for array in held), default=0) < X.nbytes // 4
+
+
+@contextmanager
+def uncollected(garbage: list[object]) -> Iterator[None]:
+    """Collect no garbage, then list what a collection would free."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        garbage += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 class TestUnknownNames:
