@@ -69,17 +69,17 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         del options["traceback"]
         function(**options)
 
-    own = inspect_module.signature(function, eval_str=True).parameters.values()
+    parameters_of_function = inspect_module.signature(function, eval_str=True).parameters.values()
     option = inspect_module.Parameter("traceback", inspect_module.Parameter.KEYWORD_ONLY, default=False)
-    parameters = [*own, option.replace(annotation=Traceback)]
+    parameters = [*parameters_of_function, option.replace(annotation=Traceback)]
     called.__signature__ = inspect_module.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     app.command(epilog=EPILOG)(called)
     return function
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - called by typer
-    if wanted:
+def _show_version(is_asked: bool) -> None:  # noqa: FBT001 - called by typer
+    if is_asked:
         _print(f"daskfs {__version__}")
         raise typer.Exit
 
@@ -184,12 +184,12 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
     from daskfs.report.terminal import best_lines, significance_sentence, verdict_lines
 
     data, done = result["data"], sum(result["recomputed"].values())
-    labeled = "" if data["task"] is None else f", {data['n_labeled']} labeled"
+    label_count = "" if data["task"] is None else f", {data['n_labeled']} labeled"
     return [
         *verdict_lines(result.get("verdict"), data["n_features"]),
         *filter(None, [significance_sentence(result.get("significance"))]),
         *best_lines(result.get("best") or ()),
-        f"{_from_here(data['source'])}: {data['n_samples']} rows x {data['n_features']} features{labeled}; "
+        f"{_from_here(data['source'])}: {data['n_samples']} rows x {data['n_features']} features{label_count}; "
         + (f"{_count(done, 'unit')} ran, {result['seconds']:.1f} s in all" if done else "nothing to do"),
         f"ranking: {_from_here(result['ranking'])}",
         f"report:  {_from_here(result['report'])}",
@@ -263,12 +263,12 @@ def plan(
     except ValueError as error:
         msg = f"--bandwidth: {error}."
         raise typer.BadParameter(msg) from error
-    loaded = load_job(job, overrides or [])
+    checked_job = load_job(job, overrides or [])
     if estimate:
         with closing(_progress(quiet=quiet)) as progress:
-            result = estimate_job(loaded, bytes_per_second, progress)
+            result = estimate_job(checked_job, bytes_per_second, progress)
     else:
-        result = plan_job(loaded)
+        result = plan_job(checked_job)
     if explain is None:
         _emit(result, _plan_lines, as_json=as_json)
         return
@@ -282,7 +282,7 @@ def plan(
 def _explanation_lines(stage: dict[str, Any]) -> list[str]:
     if not stage["cost"]:
         return [f"{stage['stage']} was planned by an older daskfs, which did not note what its units hold"]
-    lines = [f"{held['bytes'] / MiB:>12.1f} MiB  {held['held']}" for held in stage["cost"] if held["bytes"]]
+    lines = [f"{item['bytes'] / MiB:>12.1f} MiB  {item['held']}" for item in stage["cost"] if item["bytes"]]
     return [*lines, f"{stage['peak_bytes'] / MiB:>12.1f} MiB  peak of each unit of {stage['stage']}"]
 
 
@@ -299,30 +299,30 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
     for graph in result["graphs"]:
         parts = "" if graph["n_cells"] is None else f", {graph['n_groups']} groups of rows, {graph['n_cells']} cells"
         lines.append(f"graph {graph['name']}: {graph['engine']}{parts}")
-    eliminating = {found["loop"] for found in result["eliminations"]}
+    eliminating = {elimination["loop"] for elimination in result["eliminations"]}
     lines += [
         f"loop {loop['name']}: its {len(loop['stages'])} stages run in turn until every method has settled, "
         f"{_most_rounds(loop['max_rounds'])}{_all_rounds(loop) if loop['name'] in eliminating else ''}; units and "
         "bytes above are of one round"
         for loop in result["loops"]
     ]
-    lines += [_elimination_line(found) for found in result["eliminations"]]
+    lines += [_elimination_line(elimination) for elimination in result["eliminations"]]
     if result["eliminations"] and not result["labels_counted"]:
         lines.append("labels are counted with the tiles: until then, routes are as if every row had one")
     lines += [f"note: {note}" for note in (result["note"], *result["notes"]) if note is not None]
     if result["batches"] is not None and not result["batches"]:
         lines.append("batches are known, and planned, when the tiles are there")
-    for name, planned in (result["batches"] or {}).items():
-        left = sum(stage["units"] - stage["done"] for stage in planned["stages"])
-        read = planned["bytes_read"] / MiB
+    for name, batch in (result["batches"] or {}).items():
+        n_left = sum(stage["units"] - stage["done"] for stage in batch["stages"])
+        size = f"{batch['shape']['n_samples']} rows"
         lines.append(
-            f"batch {name}: {planned['shape']['n_samples']} rows, {_count(left, 'unit')} to run, reads {read:.1f} MiB"
+            f"batch {name}: {size}, {_count(n_left, 'unit')} to run, reads {batch['bytes_read'] / MiB:.1f} MiB"
         )
     limit = result["memory_limit"]
-    shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
+    limit_text = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
     if result["memory"]:
-        shown += f"; in all there are {result['memory']}"
-    lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")
+        limit_text += f"; in all there are {result['memory']}"
+    lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {limit_text}")
     lines.append(f"on disk: at most {result['bytes_at_once'] / MiB:.1f} MiB at a time, before compression")
     return [*lines, f"output: {result['output']}"]
 
@@ -361,17 +361,17 @@ def _estimate_line(estimate: dict[str, Any], shape: dict[str, Any]) -> str:
     )
 
 
-def _elimination_line(found: dict[str, Any]) -> str:
-    if found["route"] == "exact":
-        how = f"exact route, machines with a kernel of {found['n_rows']} rows"
+def _elimination_line(elimination: dict[str, Any]) -> str:
+    if elimination["route"] == "exact":
+        how = f"exact route, machines with a kernel of {elimination['n_rows']} rows"
     else:
-        how = f"landmark route, sums over {found['n_landmarks']} landmarks in one pass over X a round"
-    return f"method {found['method']}: {how}, {_most_rounds(found['max_rounds'])}"
+        how = f"landmark route, sums over {elimination['n_landmarks']} landmarks in one pass over X a round"
+    return f"method {elimination['method']}: {how}, {_most_rounds(elimination['max_rounds'])}"
 
 
 def _all_rounds(loop: dict[str, Any]) -> str:
-    read, written = (loop["max_rounds"] * loop[key] / MiB for key in ("bytes_read", "bytes_written"))
-    return f", which read {read:.1f} MiB and write {written:.1f} MiB in all"
+    read_mib, written_mib = (loop["max_rounds"] * loop[key] / MiB for key in ("bytes_read", "bytes_written"))
+    return f", which read {read_mib:.1f} MiB and write {written_mib:.1f} MiB in all"
 
 
 def _most_rounds(max_rounds: int | None) -> str:
@@ -395,8 +395,8 @@ def compare(
     from daskfs.storage import as_path
 
     if output is not None or not as_path(paths[0]).is_file():
-        compared = _compared_runs(paths, output, overrides, of_study=overwrite or only_plan)
-        _emit(compared, _comparison_lines, as_json=as_json)
+        comparison = _compared_runs(paths, output, overrides, of_study=overwrite or only_plan)
+        _emit(comparison, _comparison_lines, as_json=as_json)
         return
     from daskfs.runs.benchmark import load_study, plan_study, run_study
 
@@ -427,8 +427,8 @@ def _compared_runs(
         msg = "--overwrite and --plan are for studies; a comparison of finished runs takes neither."
         raise JobError(msg)
     raw = override_keys({}, overrides or [])
-    if unknown := [key for key in raw if key != "compare"]:
-        msg = f"--set {unknown[0]}: a comparison of runs has the keys compare.model, .metric, .n_selected and .setting."
+    if others := [key for key in raw if key != "compare"]:
+        msg = f"--set {others[0]}: a comparison of runs has the keys compare.model, .metric, .n_selected and .setting."
         raise JobError(msg)
     return compare_runs(paths, output, compare_by=raw.get("compare"))
 
@@ -442,9 +442,9 @@ def _comparison_lines(result: dict[str, Any]) -> list[str]:
         for one in result["data_sets"]
     ]
     lines += [f"average rank {row['average_rank']:.2f}: {row['method']}" for row in result["average_ranks"]]
-    if (tested := result["friedman"]) is not None:
-        lines.append(f"Friedman: p = {format_p(tested['p_chi_square'])}")
-        lines.append(f"Iman and Davenport: p = {format_p(tested['p_f'])}")
+    if (friedman := result["friedman"]) is not None:
+        lines.append(f"Friedman: p = {format_p(friedman['p_chi_square'])}")
+        lines.append(f"Iman and Davenport: p = {format_p(friedman['p_f'])}")
         lines.append(f"ranks that are {result['critical_difference']:.2f} apart differ (Nemenyi, 5 %)")
     lines += [f"note: {note}" for note in result["notes"]]
     if "recomputed" in result:
@@ -455,8 +455,8 @@ def _comparison_lines(result: dict[str, Any]) -> list[str]:
 
 def _study_plan_lines(result: dict[str, Any]) -> list[str]:
     lines = []
-    for name, planned in result["data_sets"].items():
-        lines += [f"data set {name}", *_plan_lines(planned), *(f"note: {note}" for note in planned["notes"]), ""]
+    for name, run_plan in result["data_sets"].items():
+        lines += [f"data set {name}", *_plan_lines(run_plan), *(f"note: {note}" for note in run_plan["notes"]), ""]
     peak = result["peak_bytes"] / MiB
     return [*lines, f"{result['units']} units in all, peak {peak:.0f} MiB in a worker", f"output: {result['output']}"]
 
@@ -483,11 +483,11 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
     lines += [] if result["error"] is None else [result["error"]]
     width = max([30, *(len(s["stage"]) for s in result["stages"])]) + 2
     for s in result["stages"]:
-        left = "" if not s["seconds_left"] else f", about {s['seconds_left']:.0f} worker seconds left"
+        remaining = "" if not s["seconds_left"] else f", about {s['seconds_left']:.0f} worker seconds left"
         if "rounds" in s:
-            reached = f"round {s['rounds'] + 1}" if s["seconds_left"] is None else f"after {s['rounds']} rounds"
-            left = f", {reached}"
-        lines.append(f"{s['stage']:<{width}}{s['done']:>8} of {s['units']}{left}")
+            round_text = f"round {s['rounds'] + 1}" if s["seconds_left"] is None else f"after {s['rounds']} rounds"
+            remaining = f", {round_text}"
+        lines.append(f"{s['stage']:<{width}}{s['done']:>8} of {s['units']}{remaining}")
     for worker, units in result["workers"].items():
         lines.append(f"{worker}: {', '.join('unit {unit} of {stage}'.format(**one) for one in units)}")
     lines += [
@@ -498,9 +498,9 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
         lines.append("slowest unit so far: {unit} of {stage}, {seconds:.1f} s".format(**slowest))
     lines += [f"{_count(len(result['retries']), 'retry')}, the last: {one['text']}" for one in result["retries"][-1:]]
     lines += [f"failure: {one['file']}" for one in result["failures"] if one.get("file")]
-    for name, own in result["batches"].items():
-        done, units = (sum(s[key] for s in own["stages"]) for key in ("done", "units"))
-        lines.append(f"{'batch ' + name:<{width}}{done:>8} of {units}, {own['status']}")
+    for name, batch in result["batches"].items():
+        done, units = (sum(s[key] for s in batch["stages"]) for key in ("done", "units"))
+        lines.append(f"{'batch ' + name:<{width}}{done:>8} of {units}, {batch['status']}")
     return lines
 
 
@@ -519,7 +519,7 @@ def unit(
 
     with closing(_progress(quiet=True, verbose=verbose)):
         try:
-            measured = run_unit(run_directory, stage, number)
+            facts = run_unit(run_directory, stage, number)
         except Exception as error:
             if not isinstance(error, JobError):
                 sys.stderr.write(traceback_of(error))
@@ -528,7 +528,7 @@ def unit(
 
                 debugger.post_mortem(_first_cause(error).__traceback__)
             raise
-    _emit(measured, lambda one: [f"unit {number} of stage {stage} is done: {one['seconds']:.2f} s"], as_json=as_json)
+    _emit(facts, lambda one: [f"unit {number} of stage {stage} is done: {one['seconds']:.2f} s"], as_json=as_json)
 
 
 def _first_cause(error: BaseException) -> BaseException:
@@ -569,23 +569,23 @@ def verify(
 
 
 def _verified_lines(result: dict[str, Any]) -> list[str]:
-    lines = [f"{found['path']}: {found['problem']}{_of_unit(found)}" for found in result["problems"]]
+    lines = [f"{problem['path']}: {problem['problem']}{_of_unit(problem)}" for problem in result["problems"]]
     lines += [f"left over: {path}" for path in result["left_over"]]
     if (more := result["n_left_over"] - len(result["left_over"])) > 0:
         lines.append(f"left over: {more} more files")
     lines += [f"note: {note}" for note in result["notes"]]
     if result["not_done"]:
         lines.append(f"not done yet: {result['not_done']} units")
-    checked = result["checked"]
+    counts = result["checked"]
     return [
         *lines,
-        f"checked {checked['records']} records, {checked['chunks']} chunks, {checked['objects']} other files, "
-        f"{checked['bytes'] / MiB:.0f} MiB",
+        f"checked {counts['records']} records, {counts['chunks']} chunks, {counts['objects']} other files, "
+        f"{counts['bytes'] / MiB:.0f} MiB",
     ]
 
 
-def _of_unit(found: dict[str, Any]) -> str:
-    return "" if found["stage"] is None else f" (unit {found['unit']} of stage {found['stage']})"
+def _of_unit(problem: dict[str, Any]) -> str:
+    return "" if problem["stage"] is None else f" (unit {problem['unit']} of stage {problem['stage']})"
 
 
 def _verdict(result: dict[str, Any]) -> str:
@@ -627,20 +627,20 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def called(**options: Any) -> None:
-        given = {name: value for name in DATA_OPTIONS if (value := options.pop(name)) not in (None, [], False)}
-        command(data=given, **options)
+        data = {name: value for name in DATA_OPTIONS if (value := options.pop(name)) not in (None, [], False)}
+        command(data=data, **options)
 
     parameters = []
-    for own in inspect_module.signature(command, eval_str=True).parameters.values():
-        if own.name != "data":
-            parameters.append(own)
+    for parameter in inspect_module.signature(command, eval_str=True).parameters.values():
+        if parameter.name != "data":
+            parameters.append(parameter)
             continue
         for name, (kind, text) in DATA_OPTIONS.items():
             flag = f"--{name.replace('_', '-')}"
             option = typer.Option(flag, help=text, metavar=METAVARS.get(name))
             default, kind = (False, kind) if kind is bool else (None, kind | None)
             annotation = Annotated[kind, option]  # type: ignore[valid-type]
-            parameters.append(own.replace(name=name, default=default, annotation=annotation))
+            parameters.append(parameter.replace(name=name, default=default, annotation=annotation))
     called.__signature__ = inspect_module.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     return called
@@ -668,9 +668,9 @@ def convert(
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
     warnings: list[str] = []
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
-        recomputed = convert_source(make_data({"source": source, **data}), target, cluster, progress, warnings)
+        counts = convert_source(make_data({"source": source, **data}), target, cluster, progress, warnings)
     _warn(warnings)
-    _emit({**describe_tiles(target), "recomputed": recomputed}, _description_lines, as_json=as_json)
+    _emit({**describe_tiles(target), "recomputed": counts}, _description_lines, as_json=as_json)
 
 
 Methods = Annotated[
@@ -755,8 +755,9 @@ def _proposal(
 
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
     keys = dict(zip(("n_features", "fdr", "redundancy", "output"), selection, strict=False))
-    opened = override_keys({"data": dict(data)}, overrides or ())["data"]  # with all that says how to open the source
-    proposal = propose_job(source, methods=names, data=opened, fills=fills, **keys)
+    # with all that says how to open the source
+    keys_of_data = override_keys({"data": dict(data)}, overrides or ())["data"]
+    proposal = propose_job(source, methods=names, data=keys_of_data, fills=fills, **keys)
     override_keys(proposal.job, overrides or ())
     return proposal
 
@@ -772,12 +773,12 @@ def inspect(
     from daskfs.job.job import make_data
     from daskfs.runs.inspection import inspect_data, needed_keys
 
-    found = inspect_data(make_data({"source": source, **data}))
-    if "problem" not in found:
-        options = {**data, **needed_keys(found), **data}  # what is named comes first, and counts
+    description = inspect_data(make_data({"source": source, **data}))
+    if "problem" not in description:
+        options = {**data, **needed_keys(description), **data}  # what is named comes first, and counts
         words = [word for key, value in options.items() for word in _words(key, value)]
-        found["next"] = shlex.join(["daskfs", "rank", source, *words])
-    _emit(found, _description_lines, as_json=as_json)
+        description["next"] = shlex.join(["daskfs", "rank", source, *words])
+    _emit(description, _description_lines, as_json=as_json)
 
 
 def _words(key: str, value: Any) -> list[str]:
@@ -789,11 +790,11 @@ def _words(key: str, value: Any) -> list[str]:
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
-    told = {key: tell(result[key]) for key, tell in _TOLD.items() if result.get(key) is not None}
+    texts = {key: tell(result[key]) for key, tell in _TOLD.items() if result.get(key) is not None}
     tables, after = {key: result.get(key) or [] for key in ("members", "columns")}, result.get("next")
     lines = [
         f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}"
-        for key, v in {**result, **told}.items()
+        for key, v in {**result, **texts}.items()
         if v not in (None, [], {}) and key not in (*tables, "next")
     ]
     lines += [line for key, rows in tables.items() if rows for line in _table_lines(key, rows)]
@@ -806,18 +807,18 @@ SHOWN_COLUMNS = 40
 
 def _table_lines(title: str, rows: list[dict[str, Any]]) -> list[str]:
     """Return dictionaries as lines of a table, without most of many that look like features."""
-    kept = rows
+    shown_rows = rows
     if len(rows) > SHOWN_COLUMNS:
         others = [row for row in rows if row.get("looks_like") != "feature"]
-        kept = [*others, *[row for row in rows if row.get("looks_like") == "feature"]][
+        shown_rows = [*others, *[row for row in rows if row.get("looks_like") == "feature"]][
             : max(SHOWN_COLUMNS, len(others))
         ]
-        kept.sort(key=rows.index)
-    keys = list(dict.fromkeys(key for row in kept for key in row))
-    cells = [keys, *([_cell(row.get(key, "")) for key in keys] for row in kept)]
+        shown_rows.sort(key=rows.index)
+    keys = list(dict.fromkeys(key for row in shown_rows for key in row))
+    cells = [keys, *([_cell(row.get(key, "")) for key in keys] for row in shown_rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    more = len(rows) - len(kept)
+    more = len(rows) - len(shown_rows)
     return [f"{title}:", *(f"  {line}" for line in lines), *([f"  and {more:,} more"] if more else [])]
 
 

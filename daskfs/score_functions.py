@@ -35,7 +35,7 @@ ScoreFunction = Callable[..., np.ndarray]
 def _score_function(selector: type[ScoreSelector], name: str) -> ScoreFunction:
     def scores(X: Any, y: Any = None, **parameters: Any) -> np.ndarray:
         fitted = selector(**parameters).fit(X, y)
-        is_better_small = fitted._made(fitted._parameters(None)).direction == "ascending"
+        is_better_small = fitted._make_method(fitted._parameters(None)).direction == "ascending"
         return -fitted.scores_ if is_better_small else fitted.scores_
 
     scores.__name__ = scores.__qualname__ = name

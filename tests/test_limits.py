@@ -22,7 +22,7 @@ from daskfs.evaluation.rows import row_hashes
 from daskfs.graph.edges import Stretches, _sources, _unmark
 from daskfs.graph.neighbors import SearchParameters
 from daskfs.graph.partition import Partitioning
-from daskfs.graph.partitioned_search import _Runs, _spilled
+from daskfs.graph.partitioned_search import _Runs, _spill_rows
 from daskfs.graph.precomputed import MOST_MATRIX_ROWS, WeightMatrix
 from daskfs.graph.precomputed_stage import pair_keys
 from daskfs.graph.spec import GraphSpec
@@ -205,7 +205,7 @@ def test_spilled_rows_keep_their_numbers_and_cells(start: int, sparse: bool) -> 
     spec = GraphSpec()
     block = sp.csr_matrix(X) if sparse else X
     shards = ShardWriter(kept, layout.SPILL_ROWS.format(spec.name, 0))
-    shards.write(_spilled(block, Members(row, group, home, starts, cells), start, 2))
+    shards.write(_spill_rows(block, Members(row, group, home, starts, cells), start, 2))
     shards.close()
     shape = SimpleNamespace(n_bands=1, n_features=3, dtype="float64", is_sparse=sparse)
     for number in (0, 1):

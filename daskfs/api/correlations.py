@@ -149,8 +149,8 @@ def distance_correlation_matrix(
         weights = check_weights(sample_weight, n_samples, "sample_weight")
     with open_input(X, None, weights, client=client) as (context, _, pool):
         _check_size(spec, context.tiles.shape.n_samples, context.tiles.shape.n_features, weights)
-        found = find_correlations(context, spec, pool)
-        matrix, facts = found.matrix(), dict(found.facts)
+        correlations = find_correlations(context, spec, pool)
+        matrix, facts = correlations.matrix(), dict(correlations.facts)
     if not squared:
         np.sqrt(matrix, out=matrix)
     return (matrix, facts) if return_facts else matrix
@@ -192,9 +192,9 @@ def _check_size(spec: CorrelationSpec, n_samples: int, n_features: int, weights:
     if weights is not None and weights.size != n_samples:
         msg = f"sample_weight has {weights.size} values, and X has {n_samples} rows."
         raise InputError(msg)
-    needed = 4 if spec.bias_corrected else 2
-    counted = n_samples if weights is None else int(np.count_nonzero(weights))
-    if counted < (2 if weights is not None else needed):
+    least = 4 if spec.bias_corrected else 2
+    n_rows = n_samples if weights is None else int(np.count_nonzero(weights))
+    if n_rows < (2 if weights is not None else least):
         what = "bias_corrected distance correlations need" if spec.bias_corrected else "distance correlations need"
-        msg = f"{what} at least {needed} rows that count, and X has n_samples={n_samples}, {counted} of weight above 0."
+        msg = f"{what} at least {least} rows that count, and X has n_samples={n_samples}, {n_rows} of weight above 0."
         raise InputError(msg)

@@ -119,8 +119,8 @@ class Evaluation:
         if self.verdict is None:
             return summary.iloc[:0]
         for key in ("model", "metric", "setting", "n_classes", "labels"):
-            wanted = self.verdict[key]
-            summary = summary[summary[key].isna() if wanted is None else summary[key] == wanted]
+            choice = self.verdict[key]
+            summary = summary[summary[key].isna() if choice is None else summary[key] == choice]
         return summary
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -291,14 +291,14 @@ def evaluate_selectors(
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
         check_finite(X, 0, None if columns is None else tuple(map(str, columns)), "X", whole=True)
-    given = check_values(as_column(y))
-    found = encode_labels(given, given.shape[0], task)
+    y_values = check_values(as_column(y))
+    encoded = encode_labels(y_values, y_values.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in given_columns.items() if values is not None}
-    with open_input(X, found, client=client, label_name=name) as (context, stored_names, pool):
+    with open_input(X, encoded, client=client, label_name=name) as (context, stored_names, pool):
         n_samples = context.tiles.shape.n_samples
-        if found.values.shape[0] != n_samples:
-            msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."
+        if encoded.values.shape[0] != n_samples:
+            msg = f"y has {encoded.values.shape[0]} values, and X has {n_samples} rows."
             raise InputError(msg)
         for name, values in sample_columns.items():
             origin = "sample_weight" if name == "weights" else name
@@ -307,7 +307,7 @@ def evaluate_selectors(
         names = stored_names if columns is None else tuple(map(str, columns))
         if names is not None:
             context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
-        known = context.tiles.feature_names()
+        feature_names = context.tiles.feature_names()
         block = check_block(
             EvaluateBlock,
             {
@@ -324,18 +324,18 @@ def evaluate_selectors(
                 "n_repeats": n_repeats,
                 "scaling": scaling,
                 "max_samples": max_samples,
-                "informative": _as_names(informative, known),
+                "informative": _as_names(informative, feature_names),
                 "random_state": random_state,
             },
         )
-        methods = [_method(selector, label, found) for label, selector in _labeled(selectors).items()]
+        methods = [_method(selector, label, encoded) for label, selector in _selectors_by_label(selectors).items()]
         rep = None
         if use_rep is not None:
             rep, methods = stored_representation(context, use_rep), [of_representation(method) for method in methods]
         if consensus:
             methods = with_consensus(methods)
         weights = context.weights()
-        counts = LabelCounts.of(found, weights)
+        counts = LabelCounts.of(encoded, weights)
         for method in methods:
             check_labels(method.criterion, method.label, counts)
         check_missing(context.tiles.missing_policy, methods)
@@ -344,58 +344,58 @@ def evaluate_selectors(
             others = ", ".join(method.label for method in methods if method.criterion is OUTSIDE)
             msg = f"sample_weight is given, and only selectors of daskfs take it: leave it out, or {others}."
             raise InputError(msg)
-        tiles = _tiles_of(context, found, sample_columns)
-        used = used_shape(tiles.shape, block.max_samples, tiles.n_labeled)
-        extent = Extent(block.max_samples, baselines and fits_unplanned(used))
+        tiles = _tiles_of(context, encoded, sample_columns)
+        sample_shape = used_shape(tiles.shape, block.max_samples, tiles.n_labeled)
+        extent = Extent(block.max_samples, baselines and fits_unplanned(sample_shape))
         stages = plan_tests(
             block,
             tiles,
             Chain(data_of(context), methods, rep=rep, base=()),
             (),
-            known,
+            feature_names,
             GraphBlock(),
             extent=extent,
             has_lists=False,
         )
-        evaluated = first_parameters(stages, EVALUATE_STAGE)
-        assert evaluated is not None
-        if evaluated.anew is None:
+        parameters = first_parameters(stages, EVALUATE_STAGE)
+        assert parameters is not None
+        if parameters.anew is None:
             run_all(context, stages[:1], None if is_outside else pool, quiet=True)
-            tables = score_features(context, methods, found, rep, pool)
+            tables = score_features(context, methods, encoded, rep, pool)
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, None if is_outside else pool)
-        told = block_warnings(block, methods, tiles.shape.n_features) + repeated_names_warnings(names or ())
+        warnings = block_warnings(block, methods, tiles.shape.n_features) + repeated_names_warnings(names or ())
         if extent.all_features != baselines:
             text = f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB"
-            told.append(RunWarning("evaluation in part", LIMITS, text))
-        return _collected(context, evaluated, told)
+            warnings.append(RunWarning("evaluation in part", LIMITS, text))
+        return _read_evaluation(context, parameters, warnings)
 
 
 def _as_list(values: Any) -> list[Any]:
     """Return a scalar or a sequence as a list of Python numbers."""
-    found = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
-    return [one.item() if isinstance(one, np.generic) else one for one in found]
+    elements = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
+    return [one.item() if isinstance(one, np.generic) else one for one in elements]
 
 
 def _as_names(features: Any, names: Sequence[str]) -> list[str]:
-    found = []
+    labels = []
     for one in [features] if isinstance(features, str | int) else features:
         if not isinstance(one, str) and not 0 <= int(one) < len(names):
             msg = f"informative has {one}, and X has features 0 to {len(names) - 1}."
             raise InputError(msg)
-        found.append(one if isinstance(one, str) else names[int(one)])
-    return found
+        labels.append(one if isinstance(one, str) else names[int(one)])
+    return labels
 
 
-def _labeled(selectors: Selectors) -> dict[str, SelectorMixin]:
+def _selectors_by_label(selectors: Selectors) -> dict[str, SelectorMixin]:
     """Return the selectors by label; TypeError for objects that are none."""
     pairs: list[tuple[str, Any]]
     if isinstance(selectors, Mapping):
         pairs = [(str(label), one) for label, one in selectors.items()]
     else:
-        listed = selectors if isinstance(selectors, Sequence) else [selectors]
-        pairs = [(type(one).__name__, one) for one in listed]
+        candidates = selectors if isinstance(selectors, Sequence) else [selectors]
+        pairs = [(type(one).__name__, one) for one in candidates]
     if not pairs:
         msg = "selectors is empty: pass a selector, or a dictionary of some."
         raise InputError(msg)
@@ -415,7 +415,7 @@ def _method(selector: SelectorMixin, label: str, labels: Labels) -> Method:
     if not isinstance(selector, ScoreSelector) or not hasattr(selector, "_criterion"):
         return outside_method(selector, label)
     has_task = "task" in criterion_named(selector._criterion).parameters.model_fields
-    return selector._made({**selector._parameters(labels), **({"task": labels.task} if has_task else {})}, label)
+    return selector._make_method({**selector._parameters(labels), **({"task": labels.task} if has_task else {})}, label)
 
 
 def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any]) -> TilePlan:
@@ -433,10 +433,10 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
     )
 
 
-def _collected(context: Context, parameters: EvaluationParameters, warnings: Sequence[RunWarning]) -> Evaluation:
-    merged = tuple(merge_warnings([*warnings, *evaluation_warnings(context.store, parameters)]))
+def _read_evaluation(context: Context, parameters: EvaluationParameters, warnings: Sequence[RunWarning]) -> Evaluation:
+    merged_warnings = tuple(merge_warnings([*warnings, *evaluation_warnings(context.store, parameters)]))
     tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
     arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
     stability = tables["stability"].arrow().to_pylist()
-    found = evaluation_verdict(context.store, parameters, stability, context.tiles.shape.n_features)
-    return Evaluation(*arrays, merged, found, context.tiles.shape.n_features)  # type: ignore[call-arg]
+    verdict = evaluation_verdict(context.store, parameters, stability, context.tiles.shape.n_features)
+    return Evaluation(*arrays, merged_warnings, verdict, context.tiles.shape.n_features)  # type: ignore[call-arg]

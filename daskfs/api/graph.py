@@ -154,8 +154,8 @@ def knn_graph(
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
             warnings.warn(f"{text}.", DaskfsWarning, stacklevel=2)
         if output is None:
-            indices, distances, found = find_lists(context, spec, n_neighbors, pool)
-            return KNNGraph(indices, distances, metric, scaling, found)
+            indices, distances, estimated_recall = find_lists(context, spec, n_neighbors, pool)
+            return KNNGraph(indices, distances, metric, scaling, estimated_recall)
         arrays: Any = stored_lists(context, spec, n_neighbors, pool)
         return _kept(KNNGraph(arrays[0], arrays[1], metric, scaling, arrays[2]), output)
 
@@ -170,9 +170,9 @@ def _kept(graph: KNNGraph, output: str | Path | None) -> KNNGraph:
 
 
 def _check_options(spec: GraphSpec, n_neighbors: int, missing: str) -> None:
-    for key, given, valid in (("engine", spec.engine, ENGINES), ("missing", missing, ("refuse", "mean", "pairwise"))):
-        if given not in valid:
-            msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given!r}."
+    for key, value, valid in (("engine", spec.engine, ENGINES), ("missing", missing, ("refuse", "mean", "pairwise"))):
+        if value not in valid:
+            msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {value!r}."
             raise ValueError(msg)
     if not 0.5 < spec.recall < 1:
         msg = f"recall must be above 0.5 and below 1; got {spec.recall!r}."

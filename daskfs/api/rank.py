@@ -156,16 +156,16 @@ def rank(
             "layer, graph, key_added and the name of a representation are of an AnnData, and X is none: leave them out."
         )
         raise InputError(msg)
-    X, columns, data, compared = open_container(X, layer, graph, scratch)
+    X, columns, data, graph_keys = open_container(X, layer, graph, scratch)
     if use_rep is not None:
         np.save(scratch / "rep.npy", np.asarray(unmasked(use_rep)))
-        compared["use_rep"] = str(scratch / "rep.npy")
+        graph_keys["use_rep"] = str(scratch / "rep.npy")
     is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
-    named = {"labels": y, "groups": groups, "batch": batch, "times": times, "weights": weights}
-    named |= {"task": None if task == "auto" else task, "missing": None if missing == "refuse" else missing}
-    named |= {"missing_values": list(missing_values) or None}
+    roles = {"labels": y, "groups": groups, "batch": batch, "times": times, "weights": weights}
+    roles |= {"task": None if task == "auto" else task, "missing": None if missing == "refuse" else missing}
+    roles |= {"missing_values": list(missing_values) or None}
     of_data, others = _settings(settings)
-    keys = {"data": {"source": "X", **data, **{key: value for key, value in named.items() if value is not None}}}
+    keys = {"data": {"source": "X", **data, **{key: value for key, value in roles.items() if value is not None}}}
     _set(keys, of_data)
     of = X if adata is None else adata
     data = {key: _reference(of, key, value, scratch) for key, value in keys["data"].items()}
@@ -189,15 +189,15 @@ def rank(
         job = deepcopy(proposal.job)
         if evaluate is not True:
             job["evaluate"] = dict(evaluate) if evaluate else None
-        if compared:  # in which rows are compared as they are
-            job = {**job, "graph": compared, "transform": {}}
+        if graph_keys:  # in which rows are compared as they are
+            job = {**job, "graph": graph_keys, "transform": {}}
         _set(job, others)
-        found = run(job, client=client, progress=progress)
+        manifest = run(job, client=client, progress=progress)
     # files that are deleted with the result are no source that anyone can open
     path, words = rf"{re.escape(str(scratch))}/(\w+)[.\w]*", {**GIVEN, "source": kind}
-    text = json.dumps({key: found[key] for key in ("data", "job")})
+    text = json.dumps({key: manifest[key] for key in ("data", "job")})
     facts = json.loads(re.sub(path, lambda match: f"{words.get(match[1], match[1])} in memory", text))
-    result = RunResult({**found, **facts}, found.url, folder if output is None else None)
+    result = RunResult({**manifest, **facts}, manifest.url, folder if output is None else None)
     if key_added is not None:
         result.to_anndata(adata, key_added)
     return result
@@ -227,12 +227,12 @@ def _settings(settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(settings or {}, Mapping):
         msg = f'settings is a mapping, such as {{"evaluate": None, "cluster.workers": 2}}; it is {settings!r}.'
         raise JobError(msg)
-    found: dict[str, Any] = {str(key): value for key, value in deepcopy(dict(settings or {})).items()}
-    if not isinstance(found.get("data", {}), Mapping):
-        msg = f"settings: data is a mapping of its keys; it is {found['data']!r}."
+    keys: dict[str, Any] = {str(key): value for key, value in deepcopy(dict(settings or {})).items()}
+    if not isinstance(keys.get("data", {}), Mapping):
+        msg = f"settings: data is a mapping of its keys; it is {keys['data']!r}."
         raise JobError(msg)
-    of_data = {key: value for key, value in found.items() if key.partition(".")[0] == "data"}
-    return of_data, {key: value for key, value in found.items() if key not in of_data}
+    of_data = {key: value for key, value in keys.items() if key.partition(".")[0] == "data"}
+    return of_data, {key: value for key, value in keys.items() if key not in of_data}
 
 
 def _set(job: dict[str, Any], settings: Mapping[str, Any]) -> None:
@@ -252,8 +252,8 @@ def open_container(
     Anything else is returned as it is, without names and keys.
     """
     if is_anndata(X):
-        matrix, data, compared = _of_anndata(X, layer, graph, scratch)
-        return matrix, names_of(X), data, compared
+        matrix, data, graph_keys = _of_anndata(X, layer, graph, scratch)
+        return matrix, names_of(X), data, graph_keys
     return (variable_of(X).data, names_of(X), {}, {}) if is_of(X, "xarray") else (X, None, {}, {})
 
 
@@ -264,15 +264,15 @@ def _of_anndata(
     values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
     X = matrix_at_hand(adata if layer is None else backing_file(adata) or values)
     if isinstance(X, str):
-        given = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
-        return X, {} if layer is None else {"array": f"layers/{layer}"}, given
-    given = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
+        graph_keys = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
+        return X, {} if layer is None else {"array": f"layers/{layer}"}, graph_keys
+    graph_keys = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
     if graph is not None:
         sp.save_npz(scratch / "graph.npz", sp.csr_matrix(unmasked(weights)), compressed=False)
     if is_of(X, "dask"):  # a collection has its names
-        return X, {}, given
+        return X, {}, graph_keys
     (scratch / "names.txt").write_text("\n".join(map(str, adata.var_names)), encoding="utf-8")
-    return X, {"feature_names": str(scratch / "names.txt")}, given
+    return X, {"feature_names": str(scratch / "names.txt")}, graph_keys
 
 
 def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
@@ -283,23 +283,23 @@ def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
     if key not in ("labels", *SAMPLE_COLUMNS, "row_names") or value is None:
         return value
     if not isinstance(value, str):
-        return _written(X, key, value, scratch)
+        return _write_values(X, key, value, scratch)
     if isinstance(X, str | Path) or is_of(X, "zarr"):
         return value
     if is_anndata(X) and (value in X.obs or split_reference(value) is None):
-        return _written(X, key, member_of(X, "obs", value), scratch)
-    own = [] if is_anndata(X) else list(map(str, names_of(X) or ()))
-    if own.count(value) > 1:
+        return _write_values(X, key, member_of(X, "obs", value), scratch)
+    column_names = [] if is_anndata(X) else list(map(str, names_of(X) or ()))
+    if column_names.count(value) > 1:
         msg = f"X has more than one column {value!r}: rename one, or pass the values as {GIVEN.get(key, key)}."
         raise InputError(msg)
-    if is_dask_frame(X) and value in own:
-        return _written(X, key, X[value], scratch)
-    if value not in own and split_reference(value) is None:
-        raise unknown_name(value, "column", own, "X")
+    if is_dask_frame(X) and value in column_names:
+        return _write_values(X, key, X[value], scratch)
+    if value not in column_names and split_reference(value) is None:
+        raise unknown_name(value, "column", column_names, "X")
     return value
 
 
-def _written(X: Any, key: str, values: Any, scratch: Path) -> str:
+def _write_values(X: Any, key: str, values: Any, scratch: Path) -> str:
     """Write values of the rows of X as a file, whose reader finds the same values; return its path."""
     column = check_values(as_column(values), "y" if key == "labels" else key, key)
     if isinstance(n_samples := getattr(X, "shape", (None,))[0], int):
@@ -309,7 +309,9 @@ def _written(X: Any, key: str, values: Any, scratch: Path) -> str:
     path = scratch / f"{key}.npy"
     if column.dtype.kind == "O":
         is_name = [key == "labels" or value is None or isinstance(value, bytes) for value in column]
-        names = [class_name(value) or "" if own else str(value) for value, own in zip(column, is_name, strict=True)]
+        names = [
+            class_name(value) or "" if as_name else str(value) for value, as_name in zip(column, is_name, strict=True)
+        ]
         if key == "labels" and not any(isinstance(value, str | bytes | bool | np.bool_) for value in column):
             # numbers of which some are missing, which the reader of lines takes for numbers
             path = scratch / "labels.txt"

@@ -117,8 +117,8 @@ class RunResult(Mapping[str, Any]):
     @property
     def verdict(self) -> dict[str, Any] | None:
         """Best method and number of features, as :func:`daskfs.evaluation.verdict.verdict_of` returns it."""
-        found: dict[str, Any] | None = self["verdict"]
-        return found
+        verdict: dict[str, Any] | None = self["verdict"]
+        return verdict
 
     @property
     def best(self) -> str | None:
@@ -168,7 +168,7 @@ class RunResult(Mapping[str, Any]):
         JobError
             For a label that no method has, or more features than the method may select.
         """
-        return [self._contents.names[feature] for feature in self._chosen(method, n)]
+        return [self._contents.names[feature] for feature in self._first_features(method, n)]
 
     def data(self, method: str | None = None, n: int | None = None) -> tuple[Any, list[str]]:
         """Return the columns of X that a method selected, and their names, best first.
@@ -196,10 +196,10 @@ class RunResult(Mapping[str, Any]):
         if self._folder is not None:
             msg = "the run lies in a temporary directory, which is deleted with this result: pass output=."
             raise InputError(msg)
-        columns = np.array(self._chosen(method, n))
+        columns = np.array(self._first_features(method, n))
         return lazy_columns(self._contents.tiles.store.url, columns), self.selected(method, n)
 
-    def _chosen(self, method: str | None, n: int | None) -> list[int]:
+    def _first_features(self, method: str | None, n: int | None) -> list[int]:
         label = self.best if method is None else method
         if label is None:
             msg = f"name a method: the run has {listed(self.methods)}."
@@ -214,11 +214,11 @@ class RunResult(Mapping[str, Any]):
         """Neighbor lists that the run searched, None without any; :class:`InputError` if it has several."""
         if not self["graphs"]:
             return None
-        found = open_graph(self.url)
-        assert isinstance(found, NeighborLists)
+        lists = open_graph(self.url)
+        assert isinstance(lists, NeighborLists)
         recall = next((graph["recall"]["value"] for graph in self["graphs"] if graph["recall"]), None)
-        indices = np.asarray(found.indices[...], dtype=np.int64)
-        return KNNGraph(indices, np.asarray(found.distances[...]), found.metric, found.scaling, recall)
+        indices = np.asarray(lists.indices[...], dtype=np.int64)
+        return KNNGraph(indices, np.asarray(lists.distances[...]), lists.metric, lists.scaling, recall)
 
     def to_anndata(self, adata: Any, key_added: str = KEY, *, copy: bool = False) -> Any:
         """Add ``rank_METHOD``, ``score_METHOD`` and ``selected_METHOD`` to ``adata.var``, and ``uns["daskfs"]``.
@@ -245,14 +245,14 @@ class RunResult(Mapping[str, Any]):
         InputError
             If a feature of the run is not in ``adata.var_names``, or the other way round.
         """
-        changed = adata.copy() if copy else adata
-        add_columns(changed, self._contents, {key: self[key] for key in ("data", "job")}, key_added)
-        return changed if copy else None
+        target = adata.copy() if copy else adata
+        add_columns(target, self._contents, {key: self[key] for key in ("data", "job")}, key_added)
+        return target if copy else None
 
     # ------------------------------------------------------------------------------------------------------- plots
     def plot_scores(self, method: str | None = None, ax: Axes | None = None) -> Axes:
         """Plot scores by rank for one method, as the report does; `method` and `ax` as in :meth:`plot_along`."""
-        return self._drawn(scores_plot(self._shown(method), self["data"]["n_features"]), "scores", ax)
+        return self._draw(scores_plot(self._method_of_report(method), self["data"]["n_features"]), "scores", ax)
 
     def plot_along(self, method: str | None = None, ax: Axes | None = None) -> Axes:
         """Plot scores along the axis of the features, such as wavelengths, with the first features as dots.
@@ -273,23 +273,23 @@ class RunResult(Mapping[str, Any]):
         JobError
             For a label that no method has, and if there is nothing to draw.
         """
-        return self._drawn(along_plot(self._shown(method), self._report.axis), "features along an axis", ax)
+        return self._draw(along_plot(self._method_of_report(method), self._report.axis), "features along an axis", ax)
 
     def plot_top(self, method: str | None = None, n: int = 10, ax: Axes | None = None) -> Axes:
         """Plot the scores of the first `n` features of a method by name; the rest as in :meth:`plot_along`."""
-        return self._drawn(first_plot(self._shown(method), n), "ranked features", ax)
+        return self._draw(first_plot(self._method_of_report(method), n), "ranked features", ax)
 
     def plot_image(self, method: str | None = None, ax: Axes | None = None) -> Axes:
         """Plot the scores of features that are pixels as an image; `method` and `ax` as in :meth:`plot_along`."""
-        return self._drawn(image_plot(self._shown(method)), "image of its features", ax)
+        return self._draw(image_plot(self._method_of_report(method)), "image of its features", ax)
 
     def plot_agreement(self, ax: Axes | None = None) -> Axes:
         """Plot the overlap of the first features of each two methods; `ax` as in :meth:`plot_along`."""
-        return self._drawn(agreement_plot(self._report.agreement), "second method", ax)
+        return self._draw(agreement_plot(self._report.agreement), "second method", ax)
 
     def plot_evaluation(self, ax: Axes | None = None) -> Axes:
         """Plot the metric of the verdict by number of selected features; `ax` as in :meth:`plot_along`."""
-        return self._drawn(self._evaluation_plot(), "evaluation", ax)
+        return self._draw(self._evaluation_plot(), "evaluation", ax)
 
     def _evaluation_plot(self) -> Plot | None:
         panels = [panel for setting in self._report.evaluation.settings for panel in setting.panels]
@@ -298,17 +298,17 @@ class RunResult(Mapping[str, Any]):
     def plot_stability(self, ax: Axes | None = None) -> Axes:
         """Plot how much folds agree in their selections by size; `ax` as in :meth:`plot_along`."""
         panels = [panel for setting in self._report.evaluation.settings for panel in setting.stability]
-        return self._drawn(stability_plot(panels[0]) if panels else None, "selections of several folds", ax)
+        return self._draw(stability_plot(panels[0]) if panels else None, "selections of several folds", ax)
 
-    def _shown(self, label: str | None) -> Method:
-        wanted = label or self.best or self.methods[0]
-        found = next((method for method in self._report.methods if method.label == wanted), None)
-        if found is None:
-            msg = f"no method of {self.url} is called '{wanted}'.{nearest(wanted, self.methods)}"
+    def _method_of_report(self, label: str | None) -> Method:
+        method_label = label or self.best or self.methods[0]
+        method_of_report = next((method for method in self._report.methods if method.label == method_label), None)
+        if method_of_report is None:
+            msg = f"no method of {self.url} is called '{method_label}'.{nearest(method_label, self.methods)}"
             raise JobError(msg)
-        return found
+        return method_of_report
 
-    def _drawn(self, plot: Plot | None, what: str, ax: Axes | None) -> Axes:
+    def _draw(self, plot: Plot | None, what: str, ax: Axes | None) -> Axes:
         if plot is None:
             msg = f"the run in {self.url} has no {what} to draw."
             raise JobError(msg)
@@ -417,24 +417,24 @@ def run(
     >>> names, result.best
     (['petal length (cm)', 'petal width (cm)'], 'FisherScore')
     """
-    made = job if isinstance(job, Job) else make_job(job) if isinstance(job, Mapping) else load_job(job)
-    shown, folder = _progress(progress), None
+    checked_job = job if isinstance(job, Job) else make_job(job) if isinstance(job, Mapping) else load_job(job)
+    display, folder = _progress(progress), None
     X = None if data is None else matrix_at_hand(data)
     client = open_client(client, by_default=is_of(X, "dask"))
     if X is not None:
         folder = ScratchDirectory()
         source, _alive = as_source(X, folder.path, client, names_of(data))
         folder = folder if source.startswith(str(folder.path)) else None
-        made = made.model_copy(update={"data": made.data.model_copy(update={"source": source})})
+        checked_job = checked_job.model_copy(update={"data": checked_job.data.model_copy(update={"source": source})})
     options: dict[str, Any] = {"overwrite": overwrite}
     if client is not None:
         scheduler: Any = client.scheduler
-        cluster = ClusterBlock(address=str(scheduler.address), memory_limit=made.cluster.memory_limit)
-        made = made.model_copy(update={"cluster": cluster})
+        cluster = ClusterBlock(address=str(scheduler.address), memory_limit=checked_job.cluster.memory_limit)
+        checked_job = checked_job.model_copy(update={"cluster": cluster})
         options["connect"] = lambda _: nullcontext(client)
     with nullcontext() if folder is None else not_resumed(ANOTHER_OUTPUT):
-        facts = run_job(made, shown, **options)
-    store = Store(as_path(made.output.path))
+        facts = run_job(checked_job, display, **options)
+    store = Store(as_path(checked_job.output.path))
     manifest = with_paths(store, read_manifest(store))
     return RunResult({**manifest, "recomputed": facts["recomputed"]}, store.url, folder)
 
@@ -466,7 +466,7 @@ def open_run(path: str | Path) -> RunResult:
     return RunResult(with_paths(store, manifest), store.url)
 
 
-def _progress(wanted: Any) -> Any:
+def _progress(choice: Any) -> Any:
     """Return a display of the progress of a run, or one that shows nothing."""
     import sys
 
@@ -474,7 +474,7 @@ def _progress(wanted: Any) -> Any:
     from daskfs.execution.streams import Messages
 
     choices = {"auto": Messages(sys.stderr).isatty() or in_notebook(), True: True, False: False}
-    if wanted not in choices:
-        msg = f"progress is {wanted!r}; it can be 'auto', True or False.{nearest(str(wanted), ('auto',))}"
+    if choice not in choices:
+        msg = f"progress is {choice!r}; it can be 'auto', True or False.{nearest(str(choice), ('auto',))}"
         raise JobError(msg)
-    return default_progress() if choices[wanted] else Silent()
+    return default_progress() if choices[choice] else Silent()

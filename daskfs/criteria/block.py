@@ -21,7 +21,7 @@ def expand_variables(text: str) -> str:
 
     :class:`ValueError` for one that is not set, or whose name says that it holds a credential.
     """
-    for name in {found[1] or found[2] for found in _VARIABLE.finditer(text)}:
+    for name in {match[1] or match[2] for match in _VARIABLE.finditer(text)}:
         if _GRANTS_ACCESS.search(name):
             msg = f"the variable {name} holds a credential by its name; {CREDENTIALS_BELONG}"
             raise ValueError(msg)

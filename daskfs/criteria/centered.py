@@ -14,7 +14,7 @@ from daskfs.kernels.scaling import without_zscore
 CENTERED_FIELDS = ("score", "mean", "m2")
 
 
-def centered_criterion(**own: Any) -> Criterion:
+def centered_criterion(**entries: Any) -> Criterion:
     """Make the entry of a classifier's criterion that ranks features by their position after the later stages."""
     return Criterion(
         direction="descending",
@@ -25,7 +25,7 @@ def centered_criterion(**own: Any) -> Criterion:
         is_joint=True,
         needs_labels=True,
         tasks=("classification",),
-        **own,
+        **entries,
     )
 
 

@@ -63,10 +63,10 @@ def scatter_ratio(between: np.ndarray, within: np.ndarray) -> np.ndarray:
 
 def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of n_c (mean_c - mean)**2 and of n_c var_c over classes with rows, each (width,), float64."""
-    present = moments.counts > 0
-    counts, shifts = moments.counts[present, None], moments.shifts[present]
+    has_rows = moments.counts > 0
+    counts, shifts = moments.counts[has_rows, None], moments.shifts[has_rows]
     between = (counts * (shifts - (counts * shifts).sum(axis=0) / counts.sum()) ** 2).sum(axis=0)
-    return between, moments.m2[present].sum(axis=0)
+    return between, moments.m2[has_rows].sum(axis=0)
 
 
 def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
@@ -75,8 +75,8 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
     NaN for a constant feature, and without more rows than classes or without two classes.
     """
     between, within = scatters(moments)
-    present = moments.counts[moments.counts > 0]
-    of_classes, of_rows = present.size - 1, present.sum() - present.size
+    class_counts = moments.counts[moments.counts > 0]
+    of_classes, of_rows = class_counts.size - 1, class_counts.sum() - class_counts.size
     if of_classes < 1 or of_rows < 1:
         return np.full(between.shape, np.nan)
     return np.asarray(fdtrc(of_classes, of_rows, scatter_ratio(between * of_rows, within * of_classes)))
@@ -161,13 +161,13 @@ def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
 
     They are 0 for a class without rows, and NaN for a constant feature.
     """
-    present = moments.counts > 0
+    has_rows = moments.counts > 0
     counts = moments.counts[:, None].astype(np.float64)
     total = counts.sum()
-    shifted = np.where(present[:, None], moments.shifts, 0.0)
-    deviation = shifted - (counts * shifted).sum(axis=0) / total
-    scatter = moments.m2[present].sum(axis=0) + (counts * deviation**2).sum(axis=0)
-    constant = (moments.m2[present] == 0).all(axis=0) & (shifted[present] == 0).all(axis=0)
+    shifts = np.where(has_rows[:, None], moments.shifts, 0.0)
+    deviation = shifts - (counts * shifts).sum(axis=0) / total
+    scatter = moments.m2[has_rows].sum(axis=0) + (counts * deviation**2).sum(axis=0)
+    constant = (moments.m2[has_rows] == 0).all(axis=0) & (shifts[has_rows] == 0).all(axis=0)
     scale = np.sqrt(scatter * counts * (1.0 - counts / total))
     result = np.divide(counts * deviation, scale, out=np.zeros_like(deviation), where=scale > 0)
     result[:, constant] = np.nan
@@ -185,8 +185,8 @@ def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping
 
     Distributions are over labeled rows; NaN where the feature is constant on these.
     """
-    found = statistics[kolmogorov_needs(parameters)[0]]
-    return {"score": found.distance, "threshold": found.threshold}
+    tails = statistics[kolmogorov_needs(parameters)[0]]
+    return {"score": tails.distance, "threshold": tails.threshold}
 
 
 def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
@@ -196,14 +196,14 @@ def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.nd
     correction (1970) for few rows; the largest one is at most as likely as all pairs together (Bonferroni). Values that
     repeat make the p-values too large, not too small.
     """
-    found = statistics[kolmogorov_needs(parameters)[0]]
-    counts = found.counts
+    tails = statistics[kolmogorov_needs(parameters)[0]]
+    counts = tails.counts
     first, second = np.triu_indices(counts.size, 1)
-    total = np.zeros(found.distance.shape)
+    total = np.zeros(tails.distance.shape)
     for effective in counts[first] * counts[second] / (counts[first] + counts[second]):
         root = np.sqrt(effective)
-        total += kolmogorov((root + 0.12 + 0.11 / root) * found.distance)
-    return np.minimum(np.where(np.isnan(found.distance), np.nan, total), 1.0)
+        total += kolmogorov((root + 0.12 + 0.11 / root) * tails.distance)
+    return np.minimum(np.where(np.isnan(tails.distance), np.nan, total), 1.0)
 
 
 # ----------------------------------------------------------------------------------------------------- information gain
@@ -231,10 +231,10 @@ def information_fields(statistics: Statistics, parameters: InformationParameters
     The score is NaN where the feature is constant on the labeled rows. ``edge_1``, ... are the least values of the bins
     in use except the first, ascending, then NaN.
     """
-    found = statistics[information_needs(parameters)[0]]
-    edges = found.edges[parameters.n_bins]
+    table = statistics[information_needs(parameters)[0]]
+    edges = table.edges[parameters.n_bins]
     return {
-        "score": np.where(found.is_constant, np.nan, found.gains[parameters.n_bins]),
+        "score": np.where(table.is_constant, np.nan, table.gains[parameters.n_bins]),
         "bins_in_use": 1.0 + np.count_nonzero(~np.isnan(edges), axis=0),
         **dict(zip(parameters.more_fields(), edges, strict=True)),
     }

@@ -35,13 +35,13 @@ def edge_products(context: Context, weighting: Weighting) -> Products:
     """Return the products with the matrix of the weights between different rows; each call streams the edges once."""
 
     def products(panels: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
-        found = {power: np.zeros(panel.shape) for power, panel in panels.items()}
+        product_by_power = {power: np.zeros(panel.shape) for power, panel in panels.items()}
         for block in _blocks(context, weighting):
             for power, panel in panels.items():
                 of_power = block.power(power)
-                found[power] += of_power @ panel
-                found[power] += of_power.T @ panel
-        return found
+                product_by_power[power] += of_power @ panel
+                product_by_power[power] += of_power.T @ panel
+        return product_by_power
 
     return products
 

@@ -45,15 +45,15 @@ def graph_forms(
     passes
         Backend of the sums.
     """
-    centers = [known.mean if np.ndim(known.count) else None for known in moments]
+    centers = [column_moments.mean if np.ndim(column_moments.count) else None for column_moments in moments]
     totals = _edge_totals(context, weightings, panels, centers, passes)
     forms: dict[tuple[int, int], GraphForms] = {}
     whole = [i for i, center in enumerate(centers) if center is None]
     if whole:
         numerators = [[_numerator(of_panels[i]) for i in whole] for of_panels in totals]
-        own = [panels[i] for i in whole], [moments[i] for i in whole]
-        for number, found in enumerate(_whole_forms(context, weightings, *own, numerators, passes)):
-            forms |= {(number, i): form for i, form in zip(whole, found, strict=True)}
+        inputs = [panels[i] for i in whole], [moments[i] for i in whole]
+        for number, row in enumerate(_whole_forms(context, weightings, *inputs, numerators, passes)):
+            forms |= {(number, i): form for i, form in zip(whole, row, strict=True)}
     if len(whole) < len(panels):
         rows = context.weights()
         for number, weighting in enumerate(weightings):
@@ -83,27 +83,27 @@ def _edge_totals(
     in self-loops share sums.
     """
     edges = [replace(weighting, self_loops=False) for weighting in weightings]
-    found: dict[Weighting, list[np.ndarray | EdgeSums]] = {}
+    sums_by_edges: dict[Weighting, list[np.ndarray | EdgeSums]] = {}
     sparse = [passes.compressed(p) if center is None else None for p, center in zip(panels, centers, strict=True)]
     for graph, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
-        wanted = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
-        shapes = [(len(wanted), panel.shape[1]) for panel in panels]
+        by_edges = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
+        shapes = [(len(by_edges), panel.shape[1]) for panel in panels]
         sums = [np.zeros(s) if c is None else no_edge_sums(*s) for s, c in zip(shapes, centers, strict=True)]
-        for source, target, weights in weighted_blocks(context, graph, k, list(wanted.values())):
-            for total, panel, center, own in zip(sums, panels, centers, sparse, strict=True):
+        for source, target, weights in weighted_blocks(context, graph, k, list(by_edges.values())):
+            for total, panel, center, sparse_panel in zip(sums, panels, centers, sparse, strict=True):
                 if isinstance(total, EdgeSums):
                     assert center is not None
                     total.add(passes.observed_edge_sums(panel, center, source, target, weights))
                 else:
-                    total += passes.edge_sums(panel, source, target, weights, own)
-        found.update({e: [_of_weighting(total, row) for total in sums] for row, e in enumerate(wanted)})
-    return [found[e] for e in edges]
+                    total += passes.edge_sums(panel, source, target, weights, sparse_panel)
+        sums_by_edges.update({e: [_of_weighting(total, row) for total in sums] for row, e in enumerate(by_edges)})
+    return [sums_by_edges[e] for e in edges]
 
 
 def _of_weighting(total: np.ndarray | EdgeSums, row: int) -> np.ndarray | EdgeSums:
     if isinstance(total, EdgeSums):
-        own = slice(row, row + 1)
-        return EdgeSums(total.sums[:, own].copy(), total.low[own].copy(), total.high[own].copy())
+        part = slice(row, row + 1)
+        return EdgeSums(total.sums[:, part].copy(), total.low[part].copy(), total.high[part].copy())
     return total[row]
 
 
@@ -117,7 +117,7 @@ def _whole_forms(
     passes: Passes,
 ) -> list[list[GraphForms]]:
     """Return the forms of each weighting and panel, with denominators from the degrees of all rows."""
-    sums = [CenteredSums(known.mean, len(weightings), passes) for known in moments]
+    sums = [CenteredSums(moment.mean, len(weightings), passes) for moment in moments]
     degrees = [context.store.open(layout.DEGREES.format(weighting.key)) for weighting in weightings]
     n_samples = context.tiles.shape.n_samples
     n_isolated = np.zeros(len(weightings), np.int64)
@@ -126,15 +126,17 @@ def _whole_forms(
         n_isolated += np.count_nonzero(block == 0, axis=1)
         for total, panel in zip(sums, panels, strict=True):
             total.add(panel[rows], block)
-    spread = [_spread(total, known) for total, known in zip(sums, moments, strict=True)]
+    spreads = [_spread(total, moment) for total, moment in zip(sums, moments, strict=True)]
     forms = []
     for number, of_one in enumerate(degrees):
         volume = float(weight_summary(context.store, weightings[number])["volume"])
         n_connected = n_samples - int(n_isolated[number])
         forms.append(
             [
-                _form(panel, known, of_one, n_connected, numerators[number][i], _row(spread[i], number), volume, passes)
-                for i, (panel, known) in enumerate(zip(panels, moments, strict=True))
+                _form(
+                    panel, moment, of_one, n_connected, numerators[number][i], _row(spreads[i], number), volume, passes
+                )
+                for i, (panel, moment) in enumerate(zip(panels, moments, strict=True))
             ]
         )
     return forms
@@ -156,12 +158,12 @@ def _form(
     degrees: RowValues,
     n_connected: int,
     numerator: np.ndarray,
-    spread: Spread,
+    row_spread: Spread,
     volume: float,
     passes: Passes,
 ) -> GraphForms:
     """Return one form, reading degrees, (n_samples,), again if a row has none, or a mean is far from that of all."""
-    mean, denominator, far = spread
+    mean, denominator, far = row_spread
     if not n_connected:  # no edge counts: all pairs have closed forms
         return GraphForms(numerator, np.zeros_like(denominator), np.zeros_like(mean), np.ones(far.shape, bool), 0.0)
     if far.any():
@@ -176,9 +178,9 @@ def _constant_where(panel: np.ndarray, degrees: RowValues, passes: Passes) -> np
     """Return a mask of the columns with one value on the rows of positive degree, copying one block at a time."""
     low, high = np.full(panel.shape[1], np.inf), np.full(panel.shape[1], -np.inf)
     for block in row_blocks(len(panel), block_rows(len(panel))):
-        marked = degrees[block] > 0
-        if marked.any():
-            smallest, largest = passes.extremes(panel[block] if marked.all() else panel[block][marked])
+        is_marked = degrees[block] > 0
+        if is_marked.any():
+            smallest, largest = passes.extremes(panel[block] if is_marked.all() else panel[block][is_marked])
             np.minimum(low, smallest, out=low)
             np.maximum(high, largest, out=high)
     return low == high
@@ -209,10 +211,10 @@ def _observed_form(
     far = np.flatnonzero((denominator < squares / 2) & ~is_constant)
     denominator[is_constant] = 0.0
     if far.size and not is_near:
-        own, near = np.ascontiguousarray(panel[:, far]), mean[0, far]
-        [[again]] = _edge_totals(context, [weighting], [own], [near], passes)
+        far_panel, near = np.ascontiguousarray(panel[:, far]), mean[0, far]
+        [[again]] = _edge_totals(context, [weighting], [far_panel], [near], passes)
         assert isinstance(again, EdgeSums)
-        form = _observed_form(context, weighting, loops, own, near, again, passes, is_near=True)
+        form = _observed_form(context, weighting, loops, far_panel, near, again, passes, is_near=True)
         mean[:, far], denominator[far] = form.mean, form.denominator
     return GraphForms(numerator, denominator, mean, is_constant, volume)
 
@@ -222,15 +224,15 @@ def _loop_sums(panel: np.ndarray, center: np.ndarray, loops: np.ndarray, passes:
 
     A loop counts once in the degree of its row, and other edges at both ends, so the sum of weights has half of it.
     """
-    found = no_edge_sums(1, panel.shape[1])
+    edge_sums = no_edge_sums(1, panel.shape[1])
     for rows in row_blocks(len(panel)):
         values, weights = panel[rows].astype(np.float64), np.ascontiguousarray(loops[None, rows])
         gone = np.isnan(values)
         np.copyto(values, center, where=gone)
         sums, squares = passes.deviation_sums(values, center, weights)
         volume = passes.weighted_sums((~gone).astype(np.float64), weights)
-        marked = ~gone & (weights[0] > 0)[:, None]
-        low = values.min(axis=0, where=marked, initial=np.inf)
-        high = values.max(axis=0, where=marked, initial=-np.inf)
-        found.add(EdgeSums(np.stack([np.zeros_like(volume), volume / 2, sums, squares]), low[None], high[None]))
-    return found
+        is_marked = ~gone & (weights[0] > 0)[:, None]
+        low = values.min(axis=0, where=is_marked, initial=np.inf)
+        high = values.max(axis=0, where=is_marked, initial=-np.inf)
+        edge_sums.add(EdgeSums(np.stack([np.zeros_like(volume), volume / 2, sums, squares]), low[None], high[None]))
+    return edge_sums

@@ -60,8 +60,8 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2, without cancellation.
     """
     moments = statistics[_classes(parameters)]
-    present = moments.counts > 0
-    counts, m2 = moments.counts[present, None], moments.m2[present]
+    has_rows = moments.counts > 0
+    counts, m2 = moments.counts[has_rows, None], moments.m2[has_rows]
     between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
     within = parameters.same_class_weight * (counts * m2).sum(axis=0)
     if parameters.graph != "none":
@@ -83,8 +83,8 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     the test is that of W.
     """
     moments = statistics[_classes(parameters)]
-    present = moments.counts > 0
-    counts, m2 = moments.counts[present].astype(np.float64), moments.m2[present]
+    has_rows = moments.counts > 0
+    counts, m2 = moments.counts[has_rows].astype(np.float64), moments.m2[has_rows]
     total = np.add(*scatters(moments))
     by_size = (counts[:, None] * m2).sum(axis=0)  # unlike a product of matrices the same for every width of a panel
     within = np.divide(by_size, total, out=np.full(total.shape, np.nan), where=total > 0)
@@ -93,12 +93,12 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     return ratio_pvalues(within, invariants, tails, (expected, counts.size))
 
 
-def _permuted(
-    context: Context, parameters: LSDFParameters, numbers: np.ndarray, columns: np.ndarray, held: object
+def _permutation_pvalues(
+    context: Context, parameters: LSDFParameters, numbers: np.ndarray, columns: np.ndarray, cache: object
 ) -> np.ndarray:
     from daskfs.kernels.statistics.permuted import permuted_pvalues
 
-    del parameters, numbers, held
+    del parameters, numbers, cache
     labels = context.counted_labels()
     assert labels is not None
     terms = class_terms(labels.values, len(labels.classes))
@@ -121,6 +121,6 @@ CRITERIA = (
         needs_labels=True,
         tasks=("classification",),
         uses_graph=True,
-        significance=Significance(_test_needs, _pvalues, _permuted),
+        significance=Significance(_test_needs, _pvalues, _permutation_pvalues),
     ),
 )

@@ -99,8 +99,8 @@ def scores_of(selector: Any) -> np.ndarray:
 
 def _importances(selector: Any) -> np.ndarray:
     """Return the importances by which ``SelectFromModel`` selects: of several rows of coefficients their norm."""
-    getter, fitted = selector.importance_getter, selector.estimator_
+    getter, model = selector.importance_getter, selector.estimator_
     if getter == "auto":
-        getter = "coef_" if hasattr(fitted, "coef_") else "feature_importances_"
-    found = np.asarray((getter if callable(getter) else attrgetter(getter))(fitted), dtype=np.float64)
-    return np.abs(found) if found.ndim == 1 else np.linalg.norm(found, axis=0, ord=selector.norm_order)
+        getter = "coef_" if hasattr(model, "coef_") else "feature_importances_"
+    weights = np.asarray((getter if callable(getter) else attrgetter(getter))(model), dtype=np.float64)
+    return np.abs(weights) if weights.ndim == 1 else np.linalg.norm(weights, axis=0, ord=selector.norm_order)

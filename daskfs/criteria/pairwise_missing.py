@@ -100,18 +100,18 @@ def cut_panels(
     parts = tiles.read_panels(start, stop)
     n_missing = tiles.n_missing()[start:stop] if tiles.is_pairwise else np.zeros(stop - start, np.int64)
     counts = weights is None or bool(weights.any())
-    found: list[Panel] = []
+    panels: list[Panel] = []
     while parts:
-        values, first = parts.pop(0), sum(panel.numbers.size for panel in found)
+        values, first = parts.pop(0), sum(panel.numbers.size for panel in panels)
         lacks = n_missing[first : first + values.shape[1]] > 0
         for chosen in (~lacks, lacks):
             if chosen.any():
-                own = values if chosen.all() else np.ascontiguousarray(values[:, chosen])
-                groups: tuple[Group, ...] = (Group(np.arange(own.shape[1]), None, counts, n_distinct),)
+                part = values if chosen.all() else np.ascontiguousarray(values[:, chosen])
+                groups: tuple[Group, ...] = (Group(np.arange(part.shape[1]), None, counts, n_distinct),)
                 if chosen is lacks:
-                    groups = tuple(_group(at, packed, len(own), labels, weights) for packed, at in _marks(own))
-                found.append(Panel(start + first + np.flatnonzero(chosen), own, groups))
-    return found
+                    groups = tuple(_group(at, packed, len(part), labels, weights) for packed, at in _marks(part))
+                panels.append(Panel(start + first + np.flatnonzero(chosen), part, groups))
+    return panels
 
 
 def _marks(values: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
@@ -120,8 +120,8 @@ def _marks(values: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
     columns: dict[bytes, list[int]] = {}
     for column in range(values.shape[1]):
         columns.setdefault(marks[:, column].tobytes(), []).append(column)
-    for packed, own in columns.items():
-        yield packed, np.array(own)
+    for packed, positions in columns.items():
+        yield packed, np.array(positions)
 
 
 def _group(
@@ -130,9 +130,9 @@ def _group(
     marks = np.frombuffer(packed, np.uint8)
     rows, n_distinct = _marked_rows(marks, n_samples), 0
     if labels is not None:
-        own = replace(labels, values=labels.values[rows])
-        known = own.values[own.is_labeled]
-        n_distinct = min(known.size, 1) + bool(known.size and known.min() != known.max())
+        labels_of_rows = replace(labels, values=labels.values[rows])
+        known_labels = labels_of_rows.values[labels_of_rows.is_labeled]
+        n_distinct = min(known_labels.size, 1) + bool(known_labels.size and known_labels.min() != known_labels.max())
     counts = marks.any() if weights is None else weights[rows].any()
     return Group(columns, marks, bool(counts), n_distinct)
 

@@ -62,8 +62,8 @@ def scored_columns(
 def _whole_tiles(shape: Shape, fitting: int, n_units: int) -> int:
     """Return the columns of a slab of whole tile columns, up to `fitting`."""
     is_large = shape.x_bytes > MIN_TILE_BYTES
-    wanted = max(shape.tile_columns, slab_width(shape.n_features, n_units)) if is_large else shape.n_features
-    columns = max(1, min(fitting, wanted))
+    width = max(shape.tile_columns, slab_width(shape.n_features, n_units)) if is_large else shape.n_features
+    columns = max(1, min(fitting, width))
     if columns > shape.tile_columns:
         columns -= columns % shape.tile_columns
     return int(min(columns, shape.n_features))

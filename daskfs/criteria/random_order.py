@@ -38,8 +38,8 @@ def uniform_numbers(features: np.ndarray, random_state: int) -> np.ndarray:
         Seed, at least 0.
     """
     n_features = int(features.max(initial=-1)) + 1
-    drawn = np.random.PCG64(random_state).random_raw(n_features)[features]
-    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    integers = np.random.PCG64(random_state).random_raw(n_features)[features]
+    return (integers >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class NeedNumbers(Need[np.ndarray]):
 
     scaling: None = None
 
-    def compute(self, seen: SeenColumns) -> np.ndarray:
+    def compute(self, columns: SeenColumns) -> np.ndarray:
         """Return the numbers."""
-        return seen.numbers
+        return columns.numbers
 
 
 def chance_needs(parameters: ChanceParameters) -> tuple[NeedMoments, NeedNumbers]:
@@ -61,8 +61,8 @@ def chance_needs(parameters: ChanceParameters) -> tuple[NeedMoments, NeedNumbers
 def chance_fields(statistics: Statistics, parameters: ChanceParameters) -> Mapping[str, np.ndarray]:
     """Return the numbers drawn, shape (width,), float64; NaN for a constant feature."""
     of_moments, of_numbers = chance_needs(parameters)
-    drawn = uniform_numbers(statistics[of_numbers], parameters.random_state)
-    return {"score": np.where(statistics[of_moments].is_constant, np.nan, drawn)}
+    numbers = uniform_numbers(statistics[of_numbers], parameters.random_state)
+    return {"score": np.where(statistics[of_moments].is_constant, np.nan, numbers)}
 
 
 CRITERIA = (

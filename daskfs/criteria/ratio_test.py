@@ -61,24 +61,24 @@ class RatioTest:
         """Return the statistics needed: ratios and invariants on the graph, or on those of both halves."""
         scaling = parameters.score_scaling
         # the forms take the moments of all rows as well
-        found: list[Need[Any]] = [NeedMoments(scaling), NeedTails(scaling, self.of_labeled)]
+        needs: list[Need[Any]] = [NeedMoments(scaling), NeedTails(scaling, self.of_labeled)]
         for half in _halves(parameters):
-            found += [*self.ratio_needs(parameters, half), self.invariants(parameters, half)]
-            found += [] if half is None else [NeedHalves()]
-        return tuple(dict.fromkeys(found))
+            needs += [*self.ratio_needs(parameters, half), self.invariants(parameters, half)]
+            needs += [] if half is None else [NeedHalves()]
+        return tuple(dict.fromkeys(needs))
 
     def pvalues(self, statistics: Statistics, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the p-values of the columns, (width,), float64, and a mask of those in doubt."""
         tails = statistics[NeedTails(parameters.score_scaling, self.of_labeled)]
-        found, in_doubt = np.full(tails.moments[2].shape, np.nan), np.zeros(tails.moments[2].shape, bool)
+        pvalues, in_doubt = np.full(tails.moments[2].shape, np.nan), np.zeros(tails.moments[2].shape, bool)
         for half in _halves(parameters):
             invariants = statistics[self.invariants(parameters, half)]
-            own, own_doubt = ratio_pvalues(self.ratio(statistics, parameters, half), invariants, tails)
+            all_pvalues, all_doubts = ratio_pvalues(self.ratio(statistics, parameters, half), invariants, tails)
             if half is None:
-                return own, own_doubt
-            tested = statistics[NeedHalves()] == half
-            found[tested], in_doubt[tested] = own[tested], own_doubt[tested]
-        return found, in_doubt
+                return all_pvalues, all_doubts
+            is_tested = statistics[NeedHalves()] == half
+            pvalues[is_tested], in_doubt[is_tested] = all_pvalues[is_tested], all_doubts[is_tested]
+        return pvalues, in_doubt
 
     def permuted(
         self,
@@ -86,7 +86,7 @@ class RatioTest:
         parameters: Any,
         numbers: np.ndarray,
         columns: np.ndarray,
-        held: MutableMapping[Any, Any],
+        cache: MutableMapping[Any, Any],
     ) -> np.ndarray:
         """Return p-values by permutation, NaN on a graph of too many edges.
 
@@ -98,7 +98,7 @@ class RatioTest:
             Parameters of the method.
         numbers, columns
             Features, shape (width,), int64, and their values, shape (n_samples, width), as they are scored.
-        held
+        cache
             What a unit has read: terms of ratios, and the halves of the features.
         """
         from daskfs.kernels.statistics.permuted import permuted_pvalues
@@ -108,19 +108,19 @@ class RatioTest:
             labels = context.counted_labels()
             assert labels is not None
             rows = np.flatnonzero(labels.is_labeled)
-        found = np.full(numbers.size, np.nan)
+        pvalues = np.full(numbers.size, np.nan)
         for half in _halves(parameters):
-            tested = np.arange(numbers.size)
+            places = np.arange(numbers.size)
             if half is not None:
-                if layout.HALVES not in held:
-                    held[layout.HALVES] = tested_halves(context.store)
-                tested = np.flatnonzero(held[layout.HALVES][numbers] == half)
+                if layout.HALVES not in cache:
+                    cache[layout.HALVES] = tested_halves(context.store)
+                places = np.flatnonzero(cache[layout.HALVES][numbers] == half)
             need = self.invariants(parameters, half)
-            if tested.size and need not in held:
-                held[need] = ratio_terms(context, need)
-            if tested.size and held[need] is not None:
-                found[tested] = permuted_pvalues(columns[:, tested], held[need], rows)
-        return found
+            if places.size and need not in cache:
+                cache[need] = ratio_terms(context, need)
+            if places.size and cache[need] is not None:
+                pvalues[places] = permuted_pvalues(columns[:, places], cache[need], rows)
+        return pvalues
 
 
 def _halves(parameters: Any) -> tuple[int | None, ...]:

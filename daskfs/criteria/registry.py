@@ -231,8 +231,8 @@ class Method:
         fields, test = self.criterion.score(statistics, self.parameters), self.test
         if test is None:
             return fields, None
-        found = test.pvalues(statistics, self.parameters)
-        pvalues, in_doubt = (found, None) if test.permuted is None else found
+        outcome = test.pvalues(statistics, self.parameters)
+        pvalues, in_doubt = (outcome, None) if test.permuted is None else outcome
         return {**fields, PVALUE: pvalues}, in_doubt
 
     def to_json(self) -> dict[str, Any]:
@@ -240,8 +240,8 @@ class Method:
         parameters = self.parameters.model_dump(mode="json")
         if hasattr(self.parameters, "graph"):
             parameters["graph"] = self.parameters.graph
-        found = {"name": self.criterion.name, "label": self.label, "parameters": parameters}
-        return {**found, "combined": True} if self.combined else found
+        values = {"name": self.criterion.name, "label": self.label, "parameters": parameters}
+        return {**values, "combined": True} if self.combined else values
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Method:
@@ -367,11 +367,11 @@ def criteria() -> Mapping[str, Criterion]:
 
 def criterion_named(name: str) -> Criterion:
     """Return a criterion, or the consensus of several, by name; :class:`JobError` with the nearest name."""
-    found, listed = _all_criteria().get(name), criteria()
-    if found is None or found.is_outside:
-        msg = f"unknown method '{name}'.{nearest(name, tuple(listed))} Methods: {', '.join(listed)}."
+    criterion, names = _all_criteria().get(name), criteria()
+    if criterion is None or criterion.is_outside:
+        msg = f"unknown method '{name}'.{nearest(name, tuple(names))} Methods: {', '.join(names)}."
         raise JobError(msg)
-    return found
+    return criterion
 
 
 def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None, *, strict: bool = False) -> Method:
@@ -392,8 +392,8 @@ def of_representation(method: Method) -> Method:
     settled: dict[str, Any] = {"graph_scaling": None, "rebuild_graph": False, "foreign_graph": True}
     if getattr(method.parameters, "laplacian", False):
         settled["large_n"] = "exact"  # landmarks have a graph of their own
-    own = {key: value for key, value in settled.items() if key in type(method.parameters).model_fields}
-    return replace(method, parameters=method.parameters.model_copy(update=own))
+    own_settings = {key: value for key, value in settled.items() if key in type(method.parameters).model_fields}
+    return replace(method, parameters=method.parameters.model_copy(update=own_settings))
 
 
 def _first_problem(error: ValidationError, criterion: Criterion) -> str:

@@ -60,10 +60,10 @@ def read_blocks(
     parts: RowPartitions,
     part: int,
     scaling: Scaling | None,
-    wanted: Literal["all", "labeled", "unlabeled"] = "all",
+    which: Literal["all", "labeled", "unlabeled"] = "all",
     chosen: np.ndarray | None = None,
 ) -> Iterator[RowBlock]:
-    """Yield the rows of one part that count, in blocks that end where stretches end; `wanted` selects by label.
+    """Yield the rows of one part that count, in blocks that end where stretches end; `which` selects by label.
 
     Values are as stored, or rescaled by :func:`without_zscore` of `scaling`. `chosen`, shape (n_rows of the part,),
     bool, selects rows.
@@ -72,15 +72,15 @@ def read_blocks(
     labels, weights = context.counted_rows(rows)
     counting = np.ones(rows.stop - rows.start, dtype=bool) if weights is None else weights > 0
     chosen = counting if chosen is None else counting & chosen
-    if wanted != "all":
-        chosen &= labels.is_labeled == (wanted == "labeled")
+    if which != "all":
+        chosen &= labels.is_labeled == (which == "labeled")
     blocks = context.tiles.aligned_rows(rows, block_rows(context.tiles.shape), without_zscore(scaling), chosen)
     for place, values in blocks:
         inside = slice(place.start - rows.start, place.stop - rows.start)
-        own = chosen[inside]
-        counts = None if weights is None else weights[inside][own]
+        is_counted = chosen[inside]
+        counts = None if weights is None else weights[inside][is_counted]
         if values.shape[0]:
-            yield RowBlock(place.start // parts.height, values, labels.values[inside][own], counts)
+            yield RowBlock(place.start // parts.height, values, labels.values[inside][is_counted], counts)
 
 
 def center_and_scale(context: Context, method: Method, scaling: Scaling | None) -> tuple[np.ndarray, np.ndarray]:
@@ -90,8 +90,8 @@ def center_and_scale(context: Context, method: Method, scaling: Scaling | None) 
     """
     table = context.store.open(slab_table(method))[...]
     score, mean = (table[CENTERED_FIELDS.index(name)] for name in ("score", "mean"))
-    known = None if scaling is None else context.tiles.scales.of_columns(scaling)
-    scale = np.ones_like(mean) if known is None else inverse_or_zero(known.std)
+    columns = None if scaling is None else context.tiles.scales.of_columns(scaling)
+    scale = np.ones_like(mean) if columns is None else inverse_or_zero(columns.std)
     scale[np.isnan(score)] = 0.0
     return mean, scale
 
@@ -114,16 +114,16 @@ def blocks_cost(shape: Shape) -> Cost:
     )
 
 
-def room_between_rounds(n_samples: int, busy: int, kept: int, memory_limit: int | None) -> int:
+def room_between_rounds(n_samples: int, busy: int, permanent: int, memory_limit: int | None) -> int:
     """Return the bytes that a process may cache between rounds; 0 without a limit.
 
-    `busy` is its peak memory in a round, `kept` what it keeps anyway; row weights come on top.
+    `busy` is its peak memory in a round, `permanent` what it keeps anyway; row weights come on top.
     """
     available = available_bytes(memory_limit)
     if memory_limit is None or available is None:
         return 0
     free = PROCESS_BYTES + available - busy - total(weights_cost(n_samples))
-    return max(0, min(free, int(HELD_SHARE * memory_limit) - kept))
+    return max(0, min(free, int(HELD_SHARE * memory_limit) - permanent))
 
 
 def weights_cost(n_samples: int) -> Cost:

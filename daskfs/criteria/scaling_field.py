@@ -12,7 +12,7 @@ _STEP = r"(total(=[0-9.eE+-]+)?|log1p|unit|zscore)"
 _COMPONENTS = r"pca=[0-9]+"
 
 
-def _validated(*, of_graph: bool) -> BeforeValidator:
+def _validator(*, of_graph: bool) -> BeforeValidator:
     def as_text(value: Any) -> Any:
         if isinstance(value, str) or (isinstance(value, list | tuple) and value):
             return scaling_text(value, of_graph=of_graph)
@@ -37,7 +37,7 @@ def _schema(steps: str, step: str) -> WithJsonSchema:
     )
 
 
-ScalingChoice = Annotated[str | None, _validated(of_graph=False), _schema(CHAIN, _STEP)]
+ScalingChoice = Annotated[str | None, _validator(of_graph=False), _schema(CHAIN, _STEP)]
 """Type of a field that holds a :data:`daskfs.kernels.scaling.Scaling`."""
-GraphScalingChoice = Annotated[str | None, _validated(of_graph=True), _schema(GRAPH_CHAIN, f"({_STEP}|{_COMPONENTS})")]
+GraphScalingChoice = Annotated[str | None, _validator(of_graph=True), _schema(GRAPH_CHAIN, f"({_STEP}|{_COMPONENTS})")]
 """The same for rows of a graph, which may end with "pca=N"."""

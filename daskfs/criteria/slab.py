@@ -77,32 +77,32 @@ def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None
     labels = labels and labels.counted(weights)
     counts = context.label_counts() if any(method.criterion.needs_labels for method in methods) else None
     panels = cut_panels(tiles, columns.start, columns.stop, labels, weights, counts.n_distinct if counts else 0)
-    needs, held = list(dict.fromkeys(need for method in methods for need in method.needs)), dict[Any, Any]()
+    needs, cache = list(dict.fromkeys(need for method in methods for need in method.needs)), dict[Any, Any]()
     for scaling in dict.fromkeys(need.scaling for need in needs):
         scaled = tiles.scales.of_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
         passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
-        wanted = [need for need in needs if need.scaling == scaling]
-        seen = [
-            SeenColumns(panel.numbers, values, labels, weights, passes, wanted, context.store, held, Statistics())
+        own_needs = [need for need in needs if need.scaling == scaling]
+        views = [
+            SeenColumns(panel.numbers, values, labels, weights, passes, own_needs, context.store, cache, Statistics())
             for panel, values in zip(panels, scaled, strict=True)
         ]
-        forms = list(dict.fromkeys(form for need in wanted for form in need.forms))
-        _compute(panels, seen, [need for need in wanted if not need.forms])
+        forms = list(dict.fromkeys(form for need in own_needs for form in need.forms))
+        _compute(panels, views, [need for need in own_needs if not need.forms])
         _add_graph_forms(context, forms, panels, scaled, passes)
-        _compute(panels, seen, [need for need in wanted if need.forms])
-        del scaled, seen  # free them before the next copy
+        _compute(panels, views, [need for need in own_needs if need.forms])
+        del scaled, views  # free them before the next copy
     tables = {
         method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
     }
     for panel in panels:
         for group in panel.groups:
-            own = panel.numbers[group.columns] - columns.start
+            group_columns = panel.numbers[group.columns] - columns.start
             for method in methods:
                 if group.serves(method.criterion):
-                    fields = _fields(context, tiles, method, panel, group, held)
+                    fields = _fields(context, tiles, method, panel, group, cache)
                     for row, name in zip(tables[method.label], method.slab_fields, strict=True):
                         if name in fields:
-                            row[own] = fields[name]
+                            row[group_columns] = fields[name]
     for method in methods:
         context.store.open(slab_table(method))[:, columns] = tables[method.label]
 
@@ -123,7 +123,7 @@ def slab_table(method: Method) -> str:
 
 
 def _fields(
-    context: Context, tiles: Tiles, method: Method, panel: Panel, group: Group, held: dict[Any, Any]
+    context: Context, tiles: Tiles, method: Method, panel: Panel, group: Group, cache: dict[Any, Any]
 ) -> Mapping[str, np.ndarray]:
     """Return the fields of the columns of a group by name; p-values in doubt are found by permutation."""
     fields, in_doubt = method.score(group.statistics)
@@ -133,13 +133,13 @@ def _fields(
         assert test.permuted is not None
         numbers, values = panel.numbers[in_doubt], np.ascontiguousarray(panel.values[:, in_doubt])
         (scaled,) = tiles.scales.of_panels([values], [numbers], method.parameters.score_scaling)
-        fields[PVALUE][in_doubt] = test.permuted(context, method.parameters, numbers, scaled, held)
+        fields[PVALUE][in_doubt] = test.permuted(context, method.parameters, numbers, scaled, cache)
     return fields
 
 
-def _compute(panels: Sequence[Panel], seen: Sequence[SeenColumns], needs: Sequence[Need[Any]]) -> None:
+def _compute(panels: Sequence[Panel], views: Sequence[SeenColumns], needs: Sequence[Need[Any]]) -> None:
     """Add the statistics of columns; without those of labels if no row that counts has one."""
-    for panel, of_panel in zip(panels, seen, strict=True) if needs else ():
+    for panel, of_panel in zip(panels, views, strict=True) if needs else ():
         for group in panel.groups:
             if group.counts:
                 of_group = group.seen(of_panel)
@@ -156,12 +156,12 @@ def _add_graph_forms(
     Forms for the features that a half tests read copies of their columns, and are NaN for the others.
     """
     for half in dict.fromkeys(need.half for need in needs):
-        own = [need for need in needs if need.half == half]
+        needs_of_half = [need for need in needs if need.half == half]
         if half is None:
-            _add_forms(context, own, panels, scaled, passes)
+            _add_forms(context, needs_of_half, panels, scaled, passes)
             continue
         halves = tested_halves(context.store)
-        for need in own:
+        for need in needs_of_half:
             for panel in panels:
                 none = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))
                 panel.groups[0].statistics.put(need, none)
@@ -171,9 +171,9 @@ def _add_graph_forms(
             continue
         copies = [np.ascontiguousarray(values[:, columns]) for _, values, columns in parts]
         moments = [column_moments(values, None, passes) for values in copies]
-        forms = graph_forms(context, [need.weighting for need in own], copies, moments, passes)
-        for need, found in zip(own, forms, strict=True):
-            for (panel, _, columns), form in zip(parts, found, strict=True):
+        forms = graph_forms(context, [need.weighting for need in needs_of_half], copies, moments, passes)
+        for need, forms_of_need in zip(needs_of_half, forms, strict=True):
+            for (panel, _, columns), form in zip(parts, forms_of_need, strict=True):
                 panel.groups[0].statistics.put(need, form.among(panel.numbers.size, columns))
 
 
@@ -189,23 +189,23 @@ def _add_forms(
     moments = []
     unweighted = context.weights() is None
     for panel, values in zip(panels, scaled, strict=True):
-        known = panel.groups[0].statistics
-        is_known = unweighted and panel.is_complete and of_all in known
-        moments.append(known[of_all] if is_known else column_moments(values, None, passes))
+        statistics = panel.groups[0].statistics
+        is_known = unweighted and panel.is_complete and of_all in statistics
+        moments.append(statistics[of_all] if is_known else column_moments(values, None, passes))
     forms = graph_forms(context, [need.weighting for need in needs], scaled, moments, passes)
-    for need, found in zip(needs, forms, strict=True):
-        for panel, form in zip(panels, found, strict=True):
+    for need, forms_of_need in zip(needs, forms, strict=True):
+        for panel, form in zip(panels, forms_of_need, strict=True):
             for group in panel.groups:
                 group.statistics.put(need, form if panel.is_complete else form.part(group.columns))
 
 
 def graph_needs(methods: Sequence[Method]) -> list[Weighting]:
     """Return the distinct weightings that the methods need, in order."""
-    found: list[Weighting] = []
+    weightings: list[Weighting] = []
     for method in methods:
-        found += [form.weighting for need in method.needs for form in need.forms]
-        found += method.parameters.weightings()
-    return list(dict.fromkeys(found))
+        weightings += [form.weighting for need in method.needs for form in need.forms]
+        weightings += method.parameters.weightings()
+    return list(dict.fromkeys(weightings))
 
 
 def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
@@ -244,13 +244,13 @@ def rows_cost(n_samples: int, *, labeled: bool, weighted: bool, scaled: bool, pa
     `labeled` and `weighted` mean that labels and weights are read, `scaled` that X is rescaled, which takes sums and
     norms of rows; `pairwise` adds values of the rows that have a column.
     """
-    held: Cost = (Array("labels, as stored and of the rows that count", (1 + weighted, n_samples)),) if labeled else ()
+    items: Cost = (Array("labels, as stored and of the rows that count", (1 + weighted, n_samples)),) if labeled else ()
     if scaled:
-        held = (*held, Array("sums, factors and norms of rows", (3, n_samples)))
+        items = (*items, Array("sums, factors and norms of rows", (3, n_samples)))
     if not pairwise:
-        return held
+        return items
     return (
-        *held,
+        *items,
         Array("numbers of the rows that have a column", (n_samples,), "int64"),
         Array("their labels, and the known ones of these", (2, n_samples)),
         Array("their weights", (n_samples,)),

@@ -62,10 +62,10 @@ class GraphForms:
 
     def among(self, width: int, columns: np.ndarray) -> GraphForms:
         """Return the forms of a panel of `width` columns, of which these are at some indices, int64; NaN elsewhere."""
-        found, is_constant = np.full((4, width), np.nan), np.ones(width, bool)
-        found[:, columns] = self.numerator, self.denominator, *self.mean
+        fields, is_constant = np.full((4, width), np.nan), np.ones(width, bool)
+        fields[:, columns] = self.numerator, self.denominator, *self.mean
         is_constant[columns] = self.is_constant
-        return GraphForms(found[0], found[1], found[2:], is_constant, self.volume)
+        return GraphForms(fields[0], fields[1], fields[2:], is_constant, self.volume)
 
 
 NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty((2, 0)), np.empty(0, bool), 0.0)
@@ -155,7 +155,7 @@ class Need(ABC, Generic[T_co]):
         return ()
 
     @abstractmethod
-    def compute(self, seen: SeenColumns) -> T_co:
+    def compute(self, columns: SeenColumns) -> T_co:
         """Return the statistic."""
 
     def cost(self, columns: Array) -> Cost:
@@ -174,9 +174,9 @@ class NeedOfValues(Need[T_co]):
 class NeedMoments(NeedOfValues[Moments]):
     """Moments over all rows."""
 
-    def compute(self, seen: SeenColumns) -> Moments:
+    def compute(self, columns: SeenColumns) -> Moments:
         """Return the moments."""
-        return column_moments(seen.values, seen.weights, seen.passes)
+        return column_moments(columns.values, columns.weights, columns.passes)
 
 
 def grouped_rows(columns: Array, each: int = GROUPED_BYTES) -> Cost:
@@ -189,10 +189,10 @@ class NeedClassMoments(NeedOfValues[ClassMoments]):
 
     reads_labels = True
 
-    def compute(self, seen: SeenColumns) -> ClassMoments:
+    def compute(self, columns: SeenColumns) -> ClassMoments:
         """Return the moments."""
-        classes = len(seen.known.classes)
-        return class_moments(seen.values, seen.known.values, classes, seen.weights, seen.passes)
+        classes = len(columns.known.classes)
+        return class_moments(columns.values, columns.known.values, classes, columns.weights, columns.passes)
 
     def cost(self, columns: Array) -> Cost:
         """List the rows by class."""
@@ -204,17 +204,17 @@ class NeedTargetMoments(NeedOfValues[TargetMoments]):
 
     reads_labels = True
 
-    def compute(self, seen: SeenColumns) -> TargetMoments:
+    def compute(self, columns: SeenColumns) -> TargetMoments:
         """Return the moments; :class:`InputError` for targets whose squares float64 does not hold."""
-        F, weights, target = seen.values, seen.weights, np.asarray(seen.known.values, np.float64)
+        F, weights, target = columns.values, columns.weights, np.asarray(columns.known.values, np.float64)
         low, high = np.nanmin(target), np.nanmax(target)
         if max(-low, high) > MAX_MAGNITUDE or 0 < high - low < 1 / MAX_MAGNITUDE:
             msg = f"targets from {low:g} to {high:g} have squares that float64 does not hold: rescale them."
             raise InputError(msg)
-        if (is_labeled := seen.known.is_labeled).all():
-            return target_moments(F, target, weights, seen.passes)
+        if (is_labeled := columns.known.is_labeled).all():
+            return target_moments(F, target, weights, columns.passes)
         rows = np.flatnonzero(is_labeled)
-        return target_moments(F, target[rows], None if weights is None else weights[rows], seen.passes, rows)
+        return target_moments(F, target[rows], None if weights is None else weights[rows], columns.passes, rows)
 
     def cost(self, columns: Array) -> Cost:
         """List the labeled rows."""
@@ -231,15 +231,15 @@ class NeedDistributions(NeedOfValues[Distributions]):
     n_bins: int | None = None
     reads_labels = True
 
-    def compute(self, seen: SeenColumns) -> Distributions:
+    def compute(self, columns: SeenColumns) -> Distributions:
         """Return the distributions that all needs of these values ask for."""
-        together = needs_of(seen.needs, NeedDistributions)
+        together = needs_of(columns.needs, NeedDistributions)
         for other in together:
-            if other in seen.statistics:
-                return seen.statistics[other]
+            if other in columns.statistics:
+                return columns.statistics[other]
         bins = [need.n_bins for need in together if need.n_bins is not None]
         distances = any(need.n_bins is None for need in together)
-        return distributions(seen.values, seen.known.values, bins, seen.weights, distances=distances)
+        return distributions(columns.values, columns.known.values, bins, columns.weights, distances=distances)
 
     def cost(self, columns: Array) -> Cost:
         """List the rows in order, and the columns that are sorted."""
@@ -264,9 +264,9 @@ class NeedGraphForms(NeedOfValues[GraphForms]):
         """The forms themselves."""
         return (self,)
 
-    def compute(self, seen: SeenColumns) -> GraphForms:
+    def compute(self, columns: SeenColumns) -> GraphForms:
         """Return the forms, which the stream has added."""
-        return seen.statistics[self]
+        return columns.statistics[self]
 
 
 @dataclass(frozen=True)
@@ -280,13 +280,13 @@ class NeedTails(NeedOfValues[Tails]):
         """Whether only rows with a label count."""
         return self.of_labeled
 
-    def compute(self, seen: SeenColumns) -> Tails:
+    def compute(self, columns: SeenColumns) -> Tails:
         """Return the moments."""
-        F, passes, found, of_all = seen.values, seen.passes, seen.statistics, NeedMoments(self.scaling)
-        if not self.of_labeled or seen.known.is_labeled.all():
-            moments = found[of_all] if of_all in found else column_moments(F, None, passes)
+        F, passes, statistics, of_all = columns.values, columns.passes, columns.statistics, NeedMoments(self.scaling)
+        if not self.of_labeled or columns.known.is_labeled.all():
+            moments = statistics[of_all] if of_all in statistics else column_moments(F, None, passes)
             return column_tails(F, moments, passes)
-        rows = np.flatnonzero(seen.known.is_labeled)
+        rows = np.flatnonzero(columns.known.is_labeled)
         return column_tails(F, column_moments(F, None, passes, rows), passes, rows)
 
 
@@ -303,10 +303,10 @@ class NeedInvariants(Need[RatioInvariants]):
         """Short text that is safe as a store key."""
         return f"{self.weighting.key}-{self.denominator}"
 
-    def compute(self, seen: SeenColumns) -> RatioInvariants:
+    def compute(self, columns: SeenColumns) -> RatioInvariants:
         """Return the invariants."""
         name = layout.INVARIANTS.format(self.key)
-        return seen.once(name, lambda store: RatioInvariants.from_json(store.need_json(name)))
+        return columns.once(name, lambda store: RatioInvariants.from_json(store.need_json(name)))
 
 
 @dataclass(frozen=True)
@@ -315,9 +315,9 @@ class NeedHalves(Need[np.ndarray]):
 
     scaling: None = None
 
-    def compute(self, seen: SeenColumns) -> np.ndarray:
+    def compute(self, columns: SeenColumns) -> np.ndarray:
         """Return the halves."""
-        return seen.once(layout.HALVES, tested_halves)[seen.numbers]
+        return columns.once(layout.HALVES, tested_halves)[columns.numbers]
 
 
 def tested_halves(store: Store) -> np.ndarray:

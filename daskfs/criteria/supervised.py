@@ -90,8 +90,8 @@ def _pvalues(statistics: Statistics, parameters: SupervisedParameters) -> tuple[
     """Return p-values of F with classes, whose score is 1 / (1 + Fisher score), else by permutation of targets."""
     if parameters.task == "regression":
         return TEST.pvalues(statistics, parameters)
-    found = variance_ratio_pvalues(statistics[_classes(parameters)])
-    return found, np.zeros(found.shape, bool)
+    pvalues = variance_ratio_pvalues(statistics[_classes(parameters)])
+    return pvalues, np.zeros(pvalues.shape, bool)
 
 
 TEST = RatioTest(

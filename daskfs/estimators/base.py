@@ -65,21 +65,21 @@ S = TypeVar("S")
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
 def selector(made: type[S]) -> type[S]:
     """Make a dataclass whose ``TypeError`` for its arguments names the class and the nearest parameter."""
-    found: Any = dataclass(init="__init__" not in vars(made), eq=False, repr=False, kw_only=True)(made)
-    init = found.__init__
+    decorated: Any = dataclass(init="__init__" not in vars(made), eq=False, repr=False, kw_only=True)(made)
+    init = decorated.__init__
 
     @wraps(init)
     def checked(self: Any, *values: Any, **parameters: Any) -> None:
         try:
             init(self, *values, **parameters)
         except TypeError as error:
-            known, what = list(signature(init).parameters), str(error).partition("()")[2]
-            if unknown := next((name for name in parameters if name not in known), None):
-                what = f" has no parameter '{unknown}'.{nearest(unknown, known[1:])}"
+            parameter_names, what = list(signature(init).parameters), str(error).partition("()")[2]
+            if unknown := next((name for name in parameters if name not in parameter_names), None):
+                what = f" has no parameter '{unknown}'.{nearest(unknown, parameter_names[1:])}"
             msg = f"{type(self).__name__}(){what}"
             raise TypeError(msg) from None
 
-    found.__init__ = checked
+    decorated.__init__ = checked
     return made
 
 
@@ -158,12 +158,12 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         from daskfs.ranking.tables import why_untested
 
         check_n_features_to_select(self.n_features_to_select)
-        self._made(self._parameters(None))
+        self._make_method(self._parameters(None))
         name = label_name(X, y)
         X, y, use_rep, columns = unpacked(X, y, use_rep)
         stored = is_stored(X)
         if not stored:
-            X = self._validated(X, y, columns)
+            X = self._validate(X, y, columns)
         labels = self._labels(y, None if stored else X.shape[0])
         weights = None
         if sample_weight is not None:
@@ -181,8 +181,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                 self._name_features(names if columns is None else columns)
             for text in repeated_names_warnings(getattr(self, "feature_names_in_", ())):
                 warnings.warn(f"{text}.", DaskfsWarning, stacklevel=3)
-            method, given = self._method_and_graph(context, labels, use_rep)
-            table = score_features(context, [method], labels, given, pool, blocks=self._blocks())[method.label]
+            method, graph = self._method_and_graph(context, labels, use_rep)
+            table = score_features(context, [method], labels, graph, pool, blocks=self._blocks())[method.label]
             method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
             self._keep_other_results(context, method)
@@ -198,20 +198,20 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         self, context: Context, labels: Labels | None, use_rep: Any
     ) -> tuple[Method, Graph | Representation | None]:
         """Return the method, and its graph or the representation that its graph is of; None to search in X."""
-        method, given = self._method(context.tiles.shape.n_samples, labels)
+        method, graph = self._method(context.tiles.shape.n_samples, labels)
         if use_rep is None:
-            if given is None:
-                searched = [wanted for wanted, _ in method.parameters.lists(context.tiles.shape.n_samples).values()]
+            if graph is None:
+                searched = [spec for spec, _ in method.parameters.lists(context.tiles.shape.n_samples).values()]
                 names = getattr(self, "feature_names_in_", None)
                 for text in dominance_warnings(context.tiles, searched, "graph_scaling='zscore'", names):
                     warnings.warn(f"{text}.", DaskfsWarning, stacklevel=4)
-            return method, given
-        if given is not None:
+            return method, graph
+        if graph is not None:
             msg = "use_rep says how to make a graph, and graph is one already: leave one of them out."
             raise InputError(msg)
         return of_representation(method), stored_representation(context, use_rep)
 
-    def _validated(self, X: Any, y: Any, columns: Sequence[Any] | None) -> Any:
+    def _validate(self, X: Any, y: Any, columns: Sequence[Any] | None) -> Any:
         # y is refused here only if it is needed and None: it may have unlabeled rows, which scikit-learn refuses
         X = validate_data(self, X, **({"y": None} if y is None and self._needs_labels else {}), **_AS_ROWS)
         if columns is not None:
@@ -242,19 +242,19 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         """Return the parameters of the criterion: the selector's own of the same names."""
         del labels
         names = criterion_named(self._criterion).parameters.public_fields()
-        own = {name: value for name, value in self.get_params(deep=False).items() if name in names}
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
+        values = {name: value for name, value in self.get_params(deep=False).items() if name in names}
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         """Return the method to score and its precomputed graph, None if there is none."""
         del n_samples
-        return self._made(self._parameters(labels)), None
+        return self._make_method(self._parameters(labels)), None
 
     def _blocks(self) -> FeatureBlocks:
         """Return the features that are in no graph that tests one of them."""
         return NO_BLOCKS
 
-    def _made(self, parameters: Mapping[str, Any], label: str | None = None) -> Method:
+    def _make_method(self, parameters: Mapping[str, Any], label: str | None = None) -> Method:
         try:
             return make_method(self._criterion, parameters, label, strict=True)
         except JobError as error:
@@ -278,9 +278,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _name_features(self, names: Iterable[Any] | None) -> None:
         """Keep the names of the features if all are text, as scikit-learn does, instead of those of an earlier fit."""
-        found = None if names is None else list(names)
-        if found is not None and all(isinstance(name, str) for name in found):
-            self.feature_names_in_ = np.array(found, dtype=object)
+        name_list = None if names is None else list(names)
+        if name_list is not None and all(isinstance(name, str) for name in name_list):
+            self.feature_names_in_ = np.array(name_list, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
@@ -292,12 +292,12 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _n_selected(self) -> int:
         n_features = int(self.scores_.shape[0])
-        wanted: Any = self.n_features_to_select
-        if wanted is None:
+        n_wanted: Any = self.n_features_to_select
+        if n_wanted is None:
             return max(1, n_features // 2)
-        if isinstance(wanted, Integral):
-            return min(int(wanted), n_features)
-        return max(1, int(wanted * n_features))
+        if isinstance(n_wanted, Integral):
+            return min(int(n_wanted), n_features)
+        return max(1, int(n_wanted * n_features))
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self, "ranking_")
@@ -313,18 +313,18 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         check_is_fitted(self, "ranking_")
         best_first = np.argsort(self.ranking_, kind="stable")
         names = np.array(self._names(), dtype=object)
-        found = {"rank": self.ranking_, "feature": np.arange(best_first.size), "name": names, "score": self.scores_}
+        columns = {"rank": self.ranking_, "feature": np.arange(best_first.size), "name": names, "score": self.scores_}
         if hasattr(self, "pvalues_"):
-            found |= {"pvalue": self.pvalues_, "qvalue": self.qvalues_}
-        found["note"] = self.reasons_
-        return pd.DataFrame({key: values[best_first] for key, values in found.items()})
+            columns |= {"pvalue": self.pvalues_, "qvalue": self.qvalues_}
+        columns["note"] = self.reasons_
+        return pd.DataFrame({key: values[best_first] for key, values in columns.items()})
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return the representations that a notebook chooses from, by their types."""
-        found: dict[str, str] = super()._repr_mimebundle_(**options)
-        if "text/html" in found and not hasattr(super(), "_html_repr"):  # scikit-learn before 1.7 does not call it
-            found["text/html"] = self._html_repr()
-        return found
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle and not hasattr(super(), "_html_repr"):  # scikit-learn before 1.7 does not call it
+            bundle["text/html"] = self._html_repr()
+        return bundle
 
     def _html_repr(self) -> str:
         """Return scikit-learn's diagram and, after `fit`, the first features and a plot of scores, for notebooks."""
@@ -384,13 +384,13 @@ class TestingSelector(ScoreSelector):
     fdr_method: FDRMethod = "bh"
 
 
-def check_n_features_to_select(wanted: Any) -> None:
+def check_n_features_to_select(count: Any) -> None:
     """Raise :class:`InputError` unless it is None, a number of features or a share of them in (0, 1]."""
-    is_number = isinstance(wanted, Real) and not isinstance(wanted, bool)
-    if wanted is not None and not (
-        is_number and (0 < float(wanted) <= 1 or (isinstance(wanted, Integral) and int(wanted) > 1))
+    is_number = isinstance(count, Real) and not isinstance(count, bool)
+    if count is not None and not (
+        is_number and (0 < float(count) <= 1 or (isinstance(count, Integral) and int(count) > 1))
     ):
-        msg = f"n_features_to_select is {wanted!r}: give a whole number from 1, a share in (0, 1], or None for half."
+        msg = f"n_features_to_select is {count!r}: give a whole number from 1, a share in (0, 1], or None for half."
         raise InputError(msg)
 
 
@@ -406,10 +406,10 @@ def stored_representation(context: Context, use_rep: Any) -> Representation:
         raise InputError(msg)
     values = check_array(unmasked(use_rep), dtype="numeric", ensure_all_finite=False, input_name="use_rep")
     check_finite(values, 0, None, "use_rep", whole=True)
-    found, shape = representation_of(values, "use_rep"), context.tiles.shape
-    check_size(found, shape.n_samples)
+    rep, shape = representation_of(values, "use_rep"), context.tiles.shape
+    check_size(rep, shape.n_samples)
     put_representation(context.store, shape, values)
-    return found
+    return rep
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:

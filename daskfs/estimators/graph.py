@@ -83,7 +83,7 @@ class NeighborSelector(SearchingSelector):
             graph.check_size(n_samples)
         else:
             check_neighbors(self.n_neighbors, n_samples)
-        return self._made(parameters), graph
+        return self._make_method(parameters), graph
 
 
 @selector
@@ -204,8 +204,8 @@ def given_graph(graph: Any, metric: Metric, scaling: Scaling | None) -> Graph | 
 
         return open_graph(graph)
     if hasattr(graph, "neighbor_graph"):
-        given = {k: v for k, v in (graph.metric_kwds or {}).items() if k != "n_features"}  # added for sparse rows
-        metric, graph = checked_metric(graph.metric, given), graph.neighbor_graph
+        options = {k: v for k, v in (graph.metric_kwds or {}).items() if k != "n_features"}  # added for sparse rows
+        metric, graph = checked_metric(graph.metric, options), graph.neighbor_graph
         if metric == "true_angular":
             msg = "graph holds 1 - angle / pi, which is large where rows are alike: fit one by metric 'cosine'."
             raise InputError(msg)

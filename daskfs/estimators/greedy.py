@@ -188,13 +188,13 @@ class RedundancyFilter(ScoreSelector):
             msg = "groups and max_per_group need each other: give both, or neither."
             raise InputError(msg)
         block = self._block()
-        kept: np.ndarray = np.empty(0, dtype=np.int64)
+        features: np.ndarray = np.empty(0, dtype=np.int64)
         dropped: list[tuple[int, str]] = []
 
         def walk(context: Context, method: Method, pool: Any) -> None:
-            nonlocal kept, dropped
+            nonlocal features, dropped
             names = inner._names()
-            kept, dropped = filter_features(context, method, self._filter(block, names), names, pool)
+            features, dropped = filter_features(context, method, self._filter(block, names), names, pool)
 
         inner.__dict__["_after"] = walk
         try:
@@ -206,7 +206,10 @@ class RedundancyFilter(ScoreSelector):
         self.n_features_in_ = inner.n_features_in_
         self._name_features(getattr(inner, "feature_names_in_", None))
         rest = np.argsort(inner.ranking_, kind="stable")
-        self.ranking_, self.n_kept_ = ranks(np.concatenate([kept, rest[~np.isin(rest, kept)]])), int(kept.size)
+        self.ranking_, self.n_kept_ = (
+            ranks(np.concatenate([features, rest[~np.isin(rest, features)]])),
+            int(features.size),
+        )
         self._is_excluded = self.ranking_ > self.n_kept_
         self._constant = inner._constant
         self._shared_ranks = np.where(self._is_excluded, np.nan, self.ranking_)
@@ -225,7 +228,7 @@ class RedundancyFilter(ScoreSelector):
 
     def _filter(self, block: RedundancyBlock, names: list[str]) -> RedundancySpec:
         """Return the filter, with feature indices for names."""
-        keep, drop = (_as_names(wanted, names) for wanted in (self.keep, self.drop))
+        keep, drop = (_as_names(features, names) for features in (self.keep, self.drop))
         try:
             choice = numbered_choice(names, keep, drop, None if block.groups is None else block.group_of())
             n_wanted: Any = self.n_features_to_select
@@ -243,12 +246,12 @@ class RedundancyFilter(ScoreSelector):
         return tags
 
 
-def _as_names(wanted: Sequence[str | int] | str, names: Sequence[str]) -> list[str]:
+def _as_names(features: Sequence[str | int] | str, names: Sequence[str]) -> list[str]:
     """Return feature names for names or indices; InputError for an index out of range."""
-    found = []
-    for one in [wanted] if isinstance(wanted, str) else wanted:
+    labels = []
+    for one in [features] if isinstance(features, str) else features:
         if not isinstance(one, str) and not 0 <= int(one) < len(names):
             msg = f"there is no feature {one}: X has {len(names)} features, from 0 to {len(names) - 1}."
             raise InputError(msg)
-        found.append(one if isinstance(one, str) else names[int(one)])
-    return found
+        labels.append(one if isinstance(one, str) else names[int(one)])
+    return labels

@@ -140,11 +140,11 @@ def variable_of(X: Any) -> Any:
     Raises :class:`InputError` if there is another number of them, or of dimensions.
     """
     if hasattr(X, "data_vars"):
-        found = [str(name) for name, one in X.data_vars.items() if one.ndim == 2]
-        if len(found) != 1:
-            msg = f"X is a Dataset with {len(found)} variables of two dimensions ({', '.join(found)}): pass X[name]."
+        names = [str(name) for name, one in X.data_vars.items() if one.ndim == 2]
+        if len(names) != 1:
+            msg = f"X is a Dataset with {len(names)} variables of two dimensions ({', '.join(names)}): pass X[name]."
             raise InputError(msg)
-        X = X[found[0]]
+        X = X[names[0]]
     if X.ndim != 2:
         msg = f"X has the dimensions {', '.join(X.dims)}: pass X.stack(...) of two, rows first."
         raise InputError(msg)
@@ -174,24 +174,24 @@ def member_of(adata: Any, group: str, member: Any) -> Any:
     """
     if not isinstance(member, str):
         return member
-    known = list(map(str, getattr(adata, group)))
-    if member not in known:
-        msg = f"adata.{group} has no {member!r}.{nearest(member, known)} It has {', '.join(known) or 'nothing'}."
+    members = list(map(str, getattr(adata, group)))
+    if member not in members:
+        msg = f"adata.{group} has no {member!r}.{nearest(member, members)} It has {', '.join(members) or 'nothing'}."
         raise InputError(msg)
-    found = getattr(adata, group)[member]
-    return np.asarray(unmasked(found)) if group == "obsm" else found
+    member_values = getattr(adata, group)[member]
+    return np.asarray(unmasked(member_values)) if group == "obsm" else member_values
 
 
 def matrix_of(adata: Any) -> Any:
     """Return X of an AnnData, or the path of the file that backs it; :class:`InputError` if it has none."""
-    found = backing_file(adata) or adata.X
-    if found is None:
+    matrix = backing_file(adata) or adata.X
+    if matrix is None:
         groups = {"layers": adata.layers, "raw": [] if adata.raw is None else ["X"], "obsm": adata.obsm}
-        known = [f"{group}/{name}" for group, names in groups.items() for name in names]
+        paths = [f"{group}/{name}" for group, names in groups.items() for name in names]
         layer = next(iter(adata.layers), "NAME")
-        msg = f"{unknown_name('X', 'matrix', known, 'adata')} Set adata.X, or use daskfs.rank(adata, layer={layer!r})."
+        msg = f"{unknown_name('X', 'matrix', paths, 'adata')} Set adata.X, or use daskfs.rank(adata, layer={layer!r})."
         raise InputError(msg)
-    return found
+    return matrix
 
 
 def backing_file(adata: Any) -> str | None:
@@ -353,7 +353,7 @@ def as_source(
     if is_query(X):
         X.sink_parquet(str(scratch / "source.parquet"))
         return str(scratch / "source.parquet"), None
-    return _written(X, scratch), None
+    return _write_matrix(X, scratch), None
 
 
 def _path_of(array: Any) -> str | None:
@@ -364,7 +364,7 @@ def _path_of(array: Any) -> str | None:
     return None if root is None else str(Path(root) / array.path)
 
 
-def _written(X: Any, scratch: Path) -> str:
+def _write_matrix(X: Any, scratch: Path) -> str:
     """Write a matrix or a DataFrame in memory; return the path of the file."""
     import scipy.sparse as sp
 

@@ -174,7 +174,7 @@ class SVMRFE(NeighborSelector):
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         if self.graph is None:
-            return self._made(self._parameters(labels)), None
+            return self._make_method(self._parameters(labels)), None
         if not self.laplacian:
             msg = "graph needs laplacian=True."
             raise InputError(msg)
@@ -188,9 +188,9 @@ class SVMRFE(NeighborSelector):
         return {**super()._parameters(labels), **settled}
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
-        found = stored_elimination(context.store, method)
-        assert found is not None
-        self.route_, self.rounds_ = found["route"], found["rounds"]
+        elimination = stored_elimination(context.store, method)
+        assert elimination is not None
+        self.route_, self.rounds_ = elimination["route"], elimination["rounds"]
         self.n_rounds_ = len(self.rounds_)
-        for message in elimination_warnings(method, found):
+        for message in elimination_warnings(method, elimination):
             warnings.warn(f"{message}.", DaskfsWarning, stacklevel=4)

@@ -251,9 +251,9 @@ class Design:
     def _setting_at(self, number: int, count: Callable[[Setting], int]) -> tuple[Setting, int]:
         """Return the setting of a number, where each setting has a count of them, and its number among these."""
         for setting in self.settings:
-            if number < (own := count(setting)):
+            if number < (n_of_setting := count(setting)):
                 break
-            number -= own
+            number -= n_of_setting
         return setting, number
 
     def selection(self, number: int) -> Selection:
@@ -265,8 +265,8 @@ class Design:
     def _selection(self, number: int, method: str, setting: Setting, drawn: Sequence[int]) -> Selection:
         subset, draw, amount, *inside = drawn
         labels = self.amounts[amount]
-        seen = None if labels is None else draw
-        return Selection(number, method, setting, self.class_subsets[subset], labels, seen, *(inside or (None, None)))
+        draws = None if labels is None else draw
+        return Selection(number, method, setting, self.class_subsets[subset], labels, draws, *(inside or (None, None)))
 
     def _repeats_of(self, setting: Setting) -> int:
         """Return the number of units that test the same numbers of features of a selection."""
@@ -389,15 +389,15 @@ def design_evaluation(context: Context, parameters: EvaluationParameters, unit: 
         store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
         cut += [] if folds is None else [folds]
     store.put_array(layout.EVALUATION_ROWS, rows)
-    found = {
+    design_facts = {
         "n_rows": n_labeled,
         "n_rows_total": counts.n_labeled,
         "n_unlabeled": int(rows.size) - n_labeled,
         "folds": cut[0].kind if cut else None,
         "warnings": list(dict.fromkeys(warning for folds in cut for warning in folds.warnings)),
     }
-    store.write_json(layout.EVALUATION_DESIGN, found)
-    return found
+    store.write_json(layout.EVALUATION_DESIGN, design_facts)
+    return design_facts
 
 
 def put_orders(context: Context, parameters: EvaluationParameters, unit: int) -> None:
@@ -430,9 +430,9 @@ ORDERS_STAGE = StageKind("orders", __name__, put_orders, orders_cost)
 
 def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labeled: int) -> None:
     """Store the first `deepest` features, at least :data:`DEPTH`, of `order` (best first, integers) for a selection."""
-    kept = order[: max(deepest, DEPTH)].astype(np.int64)
+    first_features = order[: max(deepest, DEPTH)].astype(np.int64)
     facts = {"n_ranked": int(order.size), "n_labeled": n_labeled}
-    context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": kept}, facts)
+    context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": first_features}, facts)
 
 
 def short_ranking_warnings(
@@ -457,9 +457,9 @@ def check_rows(labels: Labels, parameters: EvaluationParameters) -> None:
         if n_classes < 2:
             msg = "evaluate needs at least two classes among the labeled rows."
             raise InputError(msg)
-        for wanted in parameters.n_classes or ():
-            if wanted > n_classes:
-                msg = f"evaluate.n_classes has {wanted}, and the labeled rows have {n_classes} classes."
+        for n_wanted in parameters.n_classes or ():
+            if n_wanted > n_classes:
+                msg = f"evaluate.n_classes has {n_wanted}, and the labeled rows have {n_classes} classes."
                 raise InputError(msg)
     elif parameters.n_classes:
         msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
@@ -508,8 +508,8 @@ def _check_neighbors(labels: Labels, parameters: EvaluationParameters) -> None:
 def _put_rows_in_use(context: Context, rows: np.ndarray) -> RowsInUse:
     labels = context.labels_of(rows)
     assert labels is not None
-    found = {name: context.sample_column_of(name, rows) for name in SAMPLE_COLUMNS}
-    arrays = {"labels": labels.values, **{name: values for name, values in found.items() if values is not None}}
+    columns = {name: context.sample_column_of(name, rows) for name in SAMPLE_COLUMNS}
+    arrays = {"labels": labels.values, **{name: values for name, values in columns.items() if values is not None}}
     facts = {"task": labels.task, "classes": list(labels.classes)}
     context.store.write_arrays(layout.EVALUATION_SAMPLE_COLUMNS, arrays, facts)
     return read_rows_in_use(context.store)
@@ -559,18 +559,18 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
     numpy.ndarray
         True for rows that keep their label, shape (n_rows,), bool.
     """
-    known = np.flatnonzero(labels.is_labeled)
+    labeled_places = np.flatnonzero(labels.is_labeled)
     generator = np.random.default_rng([seed, draw, 3])
-    shuffled = known[generator.permutation(known.size)]
-    kept = np.zeros(labels.values.size, dtype=bool)
+    shuffled = labeled_places[generator.permutation(labeled_places.size)]
+    keeps_label = np.zeros(labels.values.size, dtype=bool)
     groups = [shuffled]
     if labels.task == "classification":
         codes = labels.values[shuffled]
         groups = [shuffled[codes == code] for code in np.unique(codes)]
     for rows in groups:
         count = max(1, round(amount * rows.size)) if isinstance(amount, float) else int(amount)
-        kept[rows[:count]] = True
-    return kept
+        keeps_label[rows[:count]] = True
+    return keeps_label
 
 
 def class_subset_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:

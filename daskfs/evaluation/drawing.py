@@ -26,27 +26,27 @@ def rows_in_use(blocks: LabelBlocks, max_samples: int, seed: int, *, with_unlabe
     Labeled rows are thinned to `max_samples`, stratified by class. Up to `max_samples` unlabeled rows are added if
     these count.
     """
-    known = labeled_rows(blocks, max_samples, seed)
+    labeled = labeled_rows(blocks, max_samples, seed)
     if not with_unlabeled:
-        return known, known.size
-    n_others = sum(int(np.count_nonzero(~is_labeled)) for is_labeled in _labeled(blocks))
+        return labeled, labeled.size
+    n_others = sum(int(np.count_nonzero(~is_labeled)) for is_labeled in _label_masks(blocks))
     ranks = np.arange(n_others)
     if n_others > max_samples:
         ranks = np.sort(np.random.default_rng([seed, n_others, 1]).choice(n_others, max_samples, replace=False))
-    others = _rows_at(_labeled(blocks), {False: ranks})
-    return np.sort(np.concatenate([known, others])), known.size
+    others = _rows_at(_label_masks(blocks), {False: ranks})
+    return np.sort(np.concatenate([labeled, others])), labeled.size
 
 
 def labeled_rows(blocks: LabelBlocks, max_samples: int, random_state: int) -> np.ndarray:
     """Return at most `max_samples` labeled rows, sorted, int64; more are thinned, stratified by class."""
     counts = np.zeros(0, dtype=np.int64)
     for codes in map(_strata, blocks()):
-        own = np.bincount(codes[codes >= 0], minlength=counts.size)
-        own[: counts.size] += counts
-        counts = own
+        block_counts = np.bincount(codes[codes >= 0], minlength=counts.size)
+        block_counts[: counts.size] += counts
+        counts = block_counts
     n_labeled = int(counts.sum())
     if n_labeled <= max_samples:
-        return _rows_at(_labeled(blocks), {True: np.arange(n_labeled)})
+        return _rows_at(_label_masks(blocks), {True: np.arange(n_labeled)})
     generator = np.random.default_rng([random_state, n_labeled])
     quotas, tied = _quotas(counts, max_samples)
     n_more = max_samples - int(quotas.sum())
@@ -63,10 +63,10 @@ def labeled_rows(blocks: LabelBlocks, max_samples: int, random_state: int) -> np
     first = [order[start : start + quota] for start, quota in zip(starts, quotas, strict=True)]
     more = np.sort(order[starts[tied] + quotas[tied]])[:n_more]
     ranks = np.sort(shuffled[np.concatenate([*first, more])])
-    return _rows_at(_labeled(blocks), {True: ranks})
+    return _rows_at(_label_masks(blocks), {True: ranks})
 
 
-def _labeled(blocks: LabelBlocks) -> Iterator[np.ndarray]:
+def _label_masks(blocks: LabelBlocks) -> Iterator[np.ndarray]:
     """Yield masks of the labeled rows, shape (n_rows,), bool."""
     return (labels.is_labeled for labels in blocks())
 
@@ -89,8 +89,8 @@ def _quotas(counts: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     n_candidates = np.minimum(counts, (bound * counts + 0.5).astype(np.int64) + 1)
     places = [(np.arange(few) + 0.5) / count for few, count in zip(n_candidates, counts, strict=True)]
     last = np.partition(np.concatenate(places), n_rows - 1)[n_rows - 1]
-    quotas = np.array([np.searchsorted(own, last) for own in places])
-    tied = [code for code, own in enumerate(places) if quotas[code] < own.size and own[quotas[code]] == last]
+    quotas = np.array([np.searchsorted(rows, last) for rows in places])
+    tied = [code for code, rows in enumerate(places) if quotas[code] < rows.size and rows[quotas[code]] == last]
     return quotas, np.array(tied)
 
 
@@ -104,17 +104,17 @@ def _rows_at(blocks: Iterator[np.ndarray], chosen: Mapping[int, np.ndarray]) -> 
     chosen
         Ranks by code, shape (n_ranks,), ascending.
     """
-    found, start, seen = [np.empty(0, dtype=np.int64)], 0, dict.fromkeys(chosen, 0)
+    pieces, start, n_seen = [np.empty(0, dtype=np.int64)], 0, dict.fromkeys(chosen, 0)
     for codes in blocks:
         order = np.argsort(codes, kind="stable")
         ordered = codes[order]
         for code, ranks in chosen.items():
-            own = order[slice(*np.searchsorted(ordered, [code, code + 1]))]
-            low, high = np.searchsorted(ranks, [seen[code], seen[code] + own.size])
-            found.append(start + own[ranks[low:high] - seen[code]])
-            seen[code] += own.size
+            places_of_code = order[slice(*np.searchsorted(ordered, [code, code + 1]))]
+            low, high = np.searchsorted(ranks, [n_seen[code], n_seen[code] + places_of_code.size])
+            pieces.append(start + places_of_code[ranks[low:high] - n_seen[code]])
+            n_seen[code] += places_of_code.size
         start += codes.size
-    return np.sort(np.concatenate(found))
+    return np.sort(np.concatenate(pieces))
 
 
 def drawing_cost(n_samples: int, n_rows: int) -> Cost:

@@ -92,7 +92,7 @@ def cut_folds(
         if n_repeats > 1:
             msg = f"evaluate.n_repeats is {n_repeats}, and folds by data.times are always the same: set it to 1."
             raise InputError(msg)
-        kind, splits = "timed", [list(_timed(times[rows], n_splits))]
+        kind, splits = "timed", [list(_time_folds(times[rows], n_splits))]
     else:
         check_size(rows.size, n_splits)
         stratified = labels.task == "classification"
@@ -103,10 +103,10 @@ def cut_folds(
         seeds = range(random_state, random_state + n_repeats)
         if groups is None:
             kind = "stratified" if stratified else "plain"
-            splits = [_shuffled(values, n_splits, seed, stratified=stratified) for seed in seeds]
+            splits = [_shuffled_folds(values, n_splits, seed, stratified=stratified) for seed in seeds]
         else:
             kind = "grouped"
-            splits = _grouped(values, groups[rows], n_splits, seeds, warnings, stratified=stratified)
+            splits = _group_folds(values, groups[rows], n_splits, seeds, warnings, stratified=stratified)
     if labels.task == "classification":
         for folds in splits:
             _check_classes(labels, values, folds, kind)
@@ -120,13 +120,15 @@ def check_size(n_rows: int, n_splits: int) -> None:
         raise InputError(msg)
 
 
-def _shuffled(values: np.ndarray, n_splits: int, seed: int, *, stratified: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+def _shuffled_folds(
+    values: np.ndarray, n_splits: int, seed: int, *, stratified: bool
+) -> list[tuple[np.ndarray, np.ndarray]]:
     splitters = sklearn_module("model_selection")
     splitter = (splitters.StratifiedKFold if stratified else splitters.KFold)(n_splits, shuffle=True, random_state=seed)
     return list(splitter.split(np.zeros(values.size), values))
 
 
-def _grouped(
+def _group_folds(
     values: np.ndarray, groups: np.ndarray, n_splits: int, seeds: range, warnings: list[str], *, stratified: bool
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     splitters = sklearn_module("model_selection")
@@ -158,7 +160,7 @@ def _shuffled_codes(groups: np.ndarray, seed: int) -> np.ndarray:
     return np.argsort(order)[codes]
 
 
-def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _time_folds(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     splitter = sklearn_module("model_selection").TimeSeriesSplit(n_splits)
     distinct, places = np.unique(times, return_inverse=True)
     if distinct.size <= n_splits:

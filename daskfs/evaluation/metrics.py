@@ -107,8 +107,8 @@ def matched_accuracy(y: np.ndarray, clusters: np.ndarray) -> float:
     """
     if y.shape[0] == 0:
         return float("nan")
-    found, known = classes_of(clusters, *cluster_classes(y, clusters))
-    return float(np.mean((found == y) & known))
+    class_of_row, is_matched = classes_of(clusters, *cluster_classes(y, clusters))
+    return float(np.mean((class_of_row == y) & is_matched))
 
 
 def normalized_mutual_information(y: np.ndarray, clusters: np.ndarray) -> float:
@@ -161,8 +161,8 @@ def hit_rate(order: np.ndarray, informative: Sequence[int] | np.ndarray, n_selec
     float
         In [0, 1]; NaN if no feature is informative.
     """
-    wanted = np.unique(np.asarray(informative, dtype=np.int64))
-    return float(np.isin(wanted, order[:n_selected]).mean()) if wanted.size else float("nan")
+    truth = np.unique(np.asarray(informative, dtype=np.int64))
+    return float(np.isin(truth, order[:n_selected]).mean()) if truth.size else float("nan")
 
 
 def cut_value(X: np.ndarray, n_neighbors: int) -> float:

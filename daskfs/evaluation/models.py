@@ -128,8 +128,8 @@ class ModelSpec:
 
     def number(self, name: str, default: int) -> int:
         """Return a parameter that is a number."""
-        found = self.parameters.get(name)
-        return int(found) if isinstance(found, int | float) else default
+        value = self.parameters.get(name)
+        return int(value) if isinstance(value, int | float) else default
 
 
 # ---------------------------------------------------------------------------------- checks of a job's models
@@ -162,12 +162,12 @@ def make_model(
     spec = ModelSpec(name, label or name, dict(parameters), tuple(metrics))
     families = _families(spec, key)
     if task is not None and (family := _family_for(families, task)) is None:
-        msg = f"{key}: model {name} is {_serves(families)}, and the labels are for {task}: {_instead(task)}."
+        msg = f"{key}: model {name} is {_serves(families)}, and the labels are for {task}: {_alternatives(task)}."
         raise JobError(msg)
-    wanted = families if task is None else tuple(f for f in families if f == family)
-    _check_parameters(spec, wanted, key)
+    suitable = families if task is None else tuple(f for f in families if f == family)
+    _check_parameters(spec, suitable, key)
     for place, metric in enumerate(spec.metrics):
-        _check_metric(metric, spec, wanted, f"{key}.metrics.{place}")
+        _check_metric(metric, spec, suitable, f"{key}.metrics.{place}")
     return spec
 
 
@@ -199,7 +199,7 @@ def _serves(families: Sequence[Family]) -> str:
     return " or ".join(of.get(family, f"for {family}") for family in families)
 
 
-def _instead(task: Task) -> str:
+def _alternatives(task: Task) -> str:
     return "take knn, ridge or a classifier" if task == "classification" else "take knn, ridge or a regressor"
 
 
@@ -210,7 +210,7 @@ def _estimators() -> Mapping[str, type[Any]]:
     ``sklearn.utils.discovery`` has them too, but imports what scikit-learn is tested with, which fails in version 1.6
     if array_api_compat is installed, as it is with anndata.
     """
-    found = {}
+    classes = {}
     base, package = sklearn_module("base"), sys.modules["sklearn"]
     families = base.ClassifierMixin, base.RegressorMixin, base.ClusterMixin
     modules = [sklearn_module(one.name) for one in iter_modules(package.__path__) if one.name in package.__all__]
@@ -219,11 +219,11 @@ def _estimators() -> Mapping[str, type[Any]]:
         is_model = issubclass(kind, base.BaseEstimator) and issubclass(kind, families) and not isabstract(kind)
         if not is_model or name.startswith("_"):
             continue
-        own = [p for p in signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        parameters = [p for p in signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         # FeatureAgglomeration clusters columns
-        if all(p.default is not Parameter.empty for p in own) and name != "FeatureAgglomeration":
-            found[name] = kind
-    return found
+        if all(p.default is not Parameter.empty for p in parameters) and name != "FeatureAgglomeration":
+            classes[name] = kind
+    return classes
 
 
 def _estimator_family(kind: type[Any]) -> Family:
@@ -277,12 +277,12 @@ def _unknown_parameter(spec: ModelSpec, name: str, valid: tuple[str, ...], key: 
 def _estimator_problem(spec: ModelSpec, kind: type[Any], key: str) -> str:
     """Return the error message for the parameters of an estimator, empty if they are valid."""
     fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
-    known = signature(kind).parameters
-    valid = tuple(name for name in known if name not in NOT_SET and name not in fixed)
+    parameters = signature(kind).parameters
+    valid = tuple(name for name in parameters if name not in NOT_SET and name not in fixed)
     for name, value in spec.parameters.items():
         if name not in valid:
             return _unknown_parameter(spec, name, valid, key)
-        default = known[name].default
+        default = parameters[name].default
         if isinstance(value, bool) and isinstance(default, int | float) and not isinstance(default, bool):
             return f"{key}.{name}: true and false mean nothing here (got {value!r})."
     try:
@@ -310,11 +310,11 @@ def _check_metric(metric: str, spec: ModelSpec, families: Sequence[Family], key:
 
 def known_metrics(family: Family) -> tuple[str, ...]:
     """Return the metrics of a family of models, the default ones first."""
-    own = DEFAULT_METRICS[family]
+    defaults = DEFAULT_METRICS[family]
     if family in ("1nn-loo", "cut"):
-        return own
+        return defaults
     if family == "clusters":
-        return (*own, *CLUSTER_SCORES)
+        return (*defaults, *CLUSTER_SCORES)
 
     # names that end in "_samples" are for multilabel rows
     names = [
@@ -323,8 +323,8 @@ def known_metrics(family: Family) -> tuple[str, ...]:
         if name not in CLUSTER_SCORES and not name.endswith("_samples")
     ]
     targets = family == "regression"
-    more = (name for name in names if name.startswith(REGRESSION_SCORES) == targets and name not in own)
-    return (*own, *more)
+    more = (name for name in names if name.startswith(REGRESSION_SCORES) == targets and name not in defaults)
+    return (*defaults, *more)
 
 
 def higher_is_better(metric: str) -> bool:
@@ -351,7 +351,7 @@ def family_of(spec: ModelSpec, task: Task) -> Family:
     """Return the family of a checked model for a task; :class:`JobError` if it does not serve the task."""
     family = _family_for(_families(spec, "evaluate.models"), task)
     if family is None:
-        msg = f"evaluate.models: model {spec.name} does not serve {task}: {_instead(task)}."
+        msg = f"evaluate.models: model {spec.name} does not serve {task}: {_alternatives(task)}."
         raise JobError(msg)
     return family
 
@@ -390,15 +390,15 @@ def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
     on a few rows at a time, with the memory measured for those that do.
     """
     name = SHORT[spec.name].classifier if spec.name in SHORT else spec.name
-    held = (Array("copies of the rows that a model makes", (6, n_rows, n_features)), LEAST)
+    copies = (Array("copies of the rows that a model makes", (6, n_rows, n_features)), LEAST)
     if name in SQUARE_MATRICES:
-        return (*held, Array("matrices over all pairs of rows", (SQUARE_MATRICES[name], n_rows, n_rows)))
+        return (*copies, Array("matrices over all pairs of rows", (SQUARE_MATRICES[name], n_rows, n_rows)))
     if name in KERNEL_CACHED:
-        return (*held, _kernel(spec, n_rows))
+        return (*copies, _kernel(spec, n_rows))
     if name.startswith(TREES):
         n_trees = spec.number("n_estimators", 100)
-        return (*held, Objects("rows in each of the trees", n_rows * n_trees, TREE_ROW_BYTES))
-    return held
+        return (*copies, Objects("rows in each of the trees", n_rows * n_trees, TREE_ROW_BYTES))
+    return copies
 
 
 def _kernel(spec: ModelSpec, n_rows: int) -> Held:

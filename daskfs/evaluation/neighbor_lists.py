@@ -58,8 +58,8 @@ CANDIDATE_ROWS = 4096
 
 def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -> dict[str, tuple[GraphSpec, int]]:
     """Return the lists over X that some methods need, for `n_rows` rows, by name; `search` has the options."""
-    found = needed_lists(methods, n_rows, search.for_lists)
-    return {name: (spec, k) for name, (spec, k) in found.items() if isinstance(spec, GraphSpec)}
+    needed = needed_lists(methods, n_rows, search.for_lists)
+    return {name: (spec, k) for name, (spec, k) in needed.items() if isinstance(spec, GraphSpec)}
 
 
 def made_anew(parameters: EvaluationParameters) -> NewRankings:
@@ -94,11 +94,11 @@ def find_candidates(context: Context, parameters: EvaluationParameters, unit: in
 
     Each list is stored by name: indices into the rows in use, and distances, float64.
     """
-    own = _rows_context(context, parameters, slice(None))
-    n_rows, arrays = own.tiles.shape.n_samples, dict[str, np.ndarray]()
+    inner = _rows_context(context, parameters, slice(None))
+    n_rows, arrays = inner.tiles.shape.n_samples, dict[str, np.ndarray]()
     numbers = np.arange(unit * CANDIDATE_ROWS, max(unit * CANDIDATE_ROWS, min((unit + 1) * CANDIDATE_ROWS, n_rows)))
     for name, (spec, k) in candidates_of(parameters, n_rows).items() if numbers.size else ():
-        base = _compared_rows(own, spec)
+        base = _compared_rows(inner, spec)
         queries = base.part(slice(int(numbers[0]), int(numbers[-1]) + 1))
         indices, distances = exact_neighbors(queries, numbers, base, 0, k)
         arrays |= {f"{name}/indices": indices.astype(index_dtype(n_rows)), f"{name}/distances": distances}
@@ -109,28 +109,28 @@ def _rows_context(
     context: Context, parameters: EvaluationParameters, places: Any, weights: np.ndarray | None = None
 ) -> Context:
     """Return a context of the rows in use at some places, in memory, in which their neighbors are searched."""
-    own = memory_context(rows_of_sample(context, parameters)[places], None, weights, context.tiles.missing_policy)
+    inner = memory_context(rows_of_sample(context, parameters)[places], None, weights, context.tiles.missing_policy)
     if (name := made_anew(parameters).search.own_rows) is not None:
         rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
-        put_representation(own.store, own.tiles.shape, read_own_rows(context.store, name, rows))
-    return own
+        put_representation(inner.store, inner.tiles.shape, read_own_rows(context.store, name, rows))
+    return inner
 
 
-def _compared_rows(own: Context, spec: GraphSpec) -> Rows:
+def _compared_rows(inner: Context, spec: GraphSpec) -> Rows:
     """Return all rows of a context as an exact search by `spec` compares them."""
-    rows = read_members(searched_tiles(own, spec), slice(0, own.tiles.shape.n_samples), spec.read_scaling)
+    rows = read_members(searched_tiles(inner, spec), slice(0, inner.tiles.shape.n_samples), spec.read_scaling)
     return prepare_rows(rows, spec.metric)
 
 
-def _narrowed(
-    context: Context, own: Context, name: str, spec: GraphSpec, k: int, places: np.ndarray
+def _narrow_lists(
+    context: Context, inner: Context, name: str, spec: GraphSpec, k: int, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lists of the rows in use at `places`, of the context `own`, from the candidates of all rows in use."""
+    """Return the lists of the rows at `places`, of the context `inner`, from the candidates of all rows in use."""
     n_units = -(-context.store.open(layout.EVALUATION_ROWS).shape[0] // CANDIDATE_ROWS)
     parts = [context.store.read_arrays(layout.EVALUATION_CANDIDATES.format(unit))[0] for unit in range(n_units)]
     for kind, array in (("indices", layout.KNN_INDICES), ("distances", layout.KNN_DISTANCES)):
-        own.store.put_array(array.format("candidates"), np.concatenate([part[f"{name}/{kind}"] for part in parts]))
-    indices, distances = induced_lists(own.store, "candidates", places)
+        inner.store.put_array(array.format("candidates"), np.concatenate([part[f"{name}/{kind}"] for part in parts]))
+    indices, distances = induced_lists(inner.store, "candidates", places)
     # the k-th is known if all that come before a larger distance, equal ones by number, are in the order of a search;
     # nearly equal ones are not, whose ties may depend on rows that are left out
     is_equal = distances[:, 1:] == distances[:, :-1]
@@ -139,7 +139,7 @@ def _narrowed(
     is_settled = (is_in_order & is_larger)[:, k - 1 :].any(axis=1)
     indices, distances = indices[:, :k].copy(), distances[:, :k].copy()
     if not is_settled.all():
-        base, others = _compared_rows(own, spec), np.flatnonzero(~is_settled)
+        base, others = _compared_rows(inner, spec), np.flatnonzero(~is_settled)
         indices[others], distances[others] = exact_neighbors(base.part(others), others, base, 0, k)
     return indices, distances
 
@@ -151,49 +151,49 @@ def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit:
     Of a precomputed graph, store the subgraph that the rows induce; of a representation, compare the same rows.
     """
     one = Design(parameters).sets_of_rows()[unit]
-    seen = seen_by(context, parameters, one)
-    places, anew = seen.places, made_anew(parameters)
-    wanted, arrays = lists_over_rows(parameters.methods, places.size, anew.search), dict[str, np.ndarray]()
+    visible = seen_by(context, parameters, one)
+    places, anew = visible.places, made_anew(parameters)
+    wanted_lists, arrays = lists_over_rows(parameters.methods, places.size, anew.search), dict[str, np.ndarray]()
     if anew.given == "matrix":
         matrix = induced_matrix(context.store, context.store.open(layout.EVALUATION_ROWS)[...][places])
         arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     else:
         if anew.given == "lists":
             rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
-            lists = {name: induced_lists(context.store, name, rows) for name in wanted}
+            lists = {name: induced_lists(context.store, name, rows) for name in wanted_lists}
         else:
-            lists = _lists_within(context, parameters, places, seen.weights)
+            lists = _lists_within(context, parameters, places, visible.weights)
         for name, (indices, distances) in lists.items():
             arrays |= {f"{name}/indices": indices, f"{name}/distances": distances}
     context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
-    return {"n_rows": int(places.size), "lists": sorted(wanted)}
+    return {"n_rows": int(places.size), "lists": sorted(wanted_lists)}
 
 
 def _lists_within(
     context: Context, parameters: EvaluationParameters, places: np.ndarray, weights: np.ndarray | None
 ) -> NeighborTables:
     """Return the lists of the rows in use at some places among each other: from candidates, or searched."""
-    anew, own = made_anew(parameters), _rows_context(context, parameters, places, weights)
+    anew, inner = made_anew(parameters), _rows_context(context, parameters, places, weights)
     lists = {
         name: (spec, min(k, places.size - 1))
         for name, (spec, k) in lists_over_rows(parameters.methods, places.size, anew.search).items()
     }
     from_candidates = {
-        name: _narrowed(context, own, name, spec, k, places)
+        name: _narrow_lists(context, inner, name, spec, k, places)
         for name, (spec, k) in lists.items()
-        if name in anew.shared and follows_from_candidates(spec, own.tiles.shape, k, anew.memory_limit)
+        if name in anew.shared and follows_from_candidates(spec, inner.tiles.shape, k, anew.memory_limit)
     }
-    searched = {name: found for name, found in lists.items() if name not in from_candidates}
-    return from_candidates | search_lists(own, searched, anew.memory_limit)
+    searched = {name: list_and_k for name, list_and_k in lists.items() if name not in from_candidates}
+    return from_candidates | search_lists(inner, searched, anew.memory_limit)
 
 
-def search_lists(own: Context, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> NeighborTables:
+def search_lists(inner: Context, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> NeighborTables:
     """Search neighbor lists of the rows of a context, as in a run."""
     if not lists:
         return {}
-    chain = Chain(data_of(own), lists=lists, memory_limit=memory_limit, base=())
-    run_all(own, chain.stages(), None, quiet=True)
-    return stored_lists(own.store, lists)
+    chain = Chain(data_of(inner), lists=lists, memory_limit=memory_limit, base=())
+    run_all(inner, chain.stages(), None, quiet=True)
+    return stored_lists(inner.store, lists)
 
 
 def stored_lists(store: Store, names: Iterable[str]) -> NeighborTables:

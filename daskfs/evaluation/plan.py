@@ -80,7 +80,10 @@ def plan_tests_of_run(shape: Shape, parameters: EvaluationParameters, process: C
     n_used = of_methods if design.most_tested < shape.n_features else shape.n_features
     parameters = replace(parameters, held_bytes=total(class_subset_cost(rows, design)))
     gather = GATHER_STAGE.cost(shape, slab, rows, n_used, process)
-    held = (Array("features that models see, of the rows in use", (rows, n_used)), *class_subset_cost(rows, design, 2))
+    sample = (
+        Array("features that models see, of the rows in use", (rows, n_used)),
+        *class_subset_cost(rows, design, 2),
+    )
     columns_bytes = rows * n_used * shape.itemsize
     return [
         _plan_design(shape, design, parameters, rows, process),
@@ -94,7 +97,7 @@ def plan_tests_of_run(shape: Shape, parameters: EvaluationParameters, process: C
             bytes_read=shape.x_bytes,
             bytes_written=columns_bytes,
         ),
-        _plan_tests(held, columns_bytes + _class_subset_bytes(design, rows), design, parameters, rows, process),
+        _plan_tests(sample, columns_bytes + _class_subset_bytes(design, rows), design, parameters, rows, process),
         _plan_tables(shape, design, parameters, process),
     ]
 
@@ -106,7 +109,7 @@ def plan_new_rankings(
     assert parameters.anew is not None
     design, n_parts, rows = Design(parameters), parameters.anew.n_parts, used.n_samples
     parameters = replace(parameters, held_bytes=used.x_bytes + total(class_subset_cost(rows, design)))
-    held = (*sample_cost("rows in use", used), *seen_cost(rows, design))
+    sample = (*sample_cost("rows in use", used), *seen_cost(rows, design))
     order = WORD * shape.n_features
     return [
         _plan_design(shape, design, parameters, rows, process),
@@ -121,7 +124,7 @@ def plan_new_rankings(
         ),
         *_plan_rankings(used, design, parameters, inside),
         _plan_tests(
-            held, used.x_bytes + 2 * _class_subset_bytes(design, rows) + order, design, parameters, rows, process
+            sample, used.x_bytes + 2 * _class_subset_bytes(design, rows) + order, design, parameters, rows, process
         ),
         _plan_tables(shape, design, parameters, process),
     ]
@@ -185,21 +188,21 @@ def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters
 
 
 def _selecting(parameters: EvaluationParameters, *, combines: bool) -> SelectParameters:
-    own = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
-    return SelectParameters(**own, combines=combines)
+    values = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
+    return SelectParameters(**values, combines=combines)
 
 
 def _plan_tests(
-    held: Cost, read: int, design: Design, parameters: EvaluationParameters, rows: int, process: Cost
+    sample: Cost, read: int, design: Design, parameters: EvaluationParameters, rows: int, process: Cost
 ) -> Stage:
-    """Return the stage that tests all selections; a unit reads `read` bytes and takes its columns from `held`."""
+    """Return the stage that tests all selections; a unit reads `read` bytes and takes its columns from `sample`."""
     models, labeled = parameters.models, min(rows, parameters.max_samples)
     return Stage.of(
         EVALUATE_STAGE,
         "evaluate",
         design.n_tests,
         parameters,
-        EVALUATE_STAGE.cost(held, rows, labeled, design, models, process),
+        EVALUATE_STAGE.cost(sample, rows, labeled, design, models, process),
         bytes_read=design.n_tests * read,
         holds=HOLDER,
     )

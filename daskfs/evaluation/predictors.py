@@ -84,16 +84,16 @@ def evaluate_model(
     _check_split(spec, family, y, train, test)
     model = _make(spec, family, y[train], seed)
     with _libraries().limit(limits=1), _few_pairs_at_a_time(), _said_by(spec):
-        known_rows, tested_rows = _imputed(X[train], X[test])
+        known_rows, tested_rows = _impute(X[train], X[test])
         if scaling == "zscore":
             scale = _scale_of(known_rows)
-            known_rows, tested_rows = _standardized(known_rows, scale), _standardized(tested_rows, scale)
+            known_rows, tested_rows = _standardize(known_rows, scale), _standardize(tested_rows, scale)
         if family == "clusters":
             fitted = model.fit(known_rows)
             names, classes = metrics.cluster_classes(y[train], fitted.predict(known_rows))
             clusters = fitted.predict(tested_rows)
-            found, known = metrics.classes_of(clusters, names, classes)
-            accuracy = float(np.mean((found == y[test]) & known))
+            class_of_row, is_matched = metrics.classes_of(clusters, names, classes)
+            accuracy = float(np.mean((class_of_row == y[test]) & is_matched))
             return {m: _cluster_score(m, y[test], clusters, accuracy) for m in metrics_of(spec, task)}
         fitted = model.fit(known_rows, y[train])
         return _scores(spec, metrics_of(spec, task), fitted, tested_rows, y[test])
@@ -122,7 +122,7 @@ def evaluate_whole(
         raise InputError(msg)
     with _libraries().limit(limits=1), _few_pairs_at_a_time(), _said_by(spec):
         values = filled_by_means(X.copy()) if has_missing(X) else X
-        values = _standardized(values, _scale_of(values)) if scaling == "zscore" else values
+        values = _standardize(values, _scale_of(values)) if scaling == "zscore" else values
         if family == "1nn-loo":
             return {"error": metrics.nearest_neighbor_error(values, y)}
         if family == "cut":
@@ -172,15 +172,15 @@ def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
     """Return the unfitted estimator for training rows of labels `y`."""
     n_classes = np.unique(y).size if family == "clusters" else 0
     if spec.name == "kmeans":
-        own, cluster = own_parameters(spec), sklearn_module("cluster")
-        model = cluster.KMeans(own.n_clusters or n_classes, init=own.init, n_init=own.n_restarts, max_iter=own.max_iter)
+        p, cluster = own_parameters(spec), sklearn_module("cluster")
+        model = cluster.KMeans(p.n_clusters or n_classes, init=p.init, n_init=p.n_restarts, max_iter=p.max_iter)
     else:
         fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
         model = estimator_class(spec, family)(**fixed, **spec.parameters)
-    known = model.get_params(deep=False)
-    if "random_state" in known and "random_state" not in spec.parameters:
+    defaults = model.get_params(deep=False)
+    if "random_state" in defaults and "random_state" not in spec.parameters:
         model.set_params(random_state=seed % 2**32)
-    if family == "clusters" and "n_clusters" in known and spec.parameters.get("n_clusters") is None:
+    if family == "clusters" and "n_clusters" in defaults and spec.parameters.get("n_clusters") is None:
         model.set_params(n_clusters=n_classes)
     n_clusters = getattr(model, "n_clusters", None)
     if family == "clusters" and isinstance(n_clusters, int) and n_clusters > y.shape[0]:
@@ -189,12 +189,12 @@ def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
     return model
 
 
-def _imputed(known: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _impute(training: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fill missing values of training and test rows, in place, with the means of the training rows."""
-    if not (has_missing(known) or has_missing(tested)):
-        return known, tested
-    means = observe(known).values(known.shape[0], known.dtype)
-    return fill_missing(known, means), fill_missing(tested, means)
+    if not (has_missing(training) or has_missing(test)):
+        return training, test
+    means = observe(training).values(training.shape[0], training.dtype)
+    return fill_missing(training, means), fill_missing(test, means)
 
 
 def _scale_of(X: np.ndarray) -> ColumnScale:
@@ -203,7 +203,7 @@ def _scale_of(X: np.ndarray) -> ColumnScale:
     return ColumnScale(moments.mean, np.sqrt(moments.variance), np.asarray(moments.rest))
 
 
-def _standardized(X: np.ndarray, scale: ColumnScale) -> np.ndarray:
+def _standardize(X: np.ndarray, scale: ColumnScale) -> np.ndarray:
     return np.asarray(scale_rows(X, "zscore", scale))
 
 

@@ -51,8 +51,8 @@ def sample_rows_of_part(context: Context, parameters: EvaluationParameters, unit
     chosen[rows[low:high] - part.start] = True
     arrays, hashes = dict[str, np.ndarray](), np.empty(0, dtype=np.uint64)
     if chosen.any():
-        found = context.tiles.unfilled().aligned_rows(part, shape.tile_rows, None, chosen)
-        blocks = [block for _, block in found if block.shape[0]]
+        chosen_blocks = context.tiles.unfilled().aligned_rows(part, shape.tile_rows, None, chosen)
+        blocks = [block for _, block in chosen_blocks if block.shape[0]]
         if is_sparse(blocks[0]):
             block = sp.vstack(blocks, format="csr")
             arrays = {"data": block.data, "indices": block.indices, "indptr": block.indptr}
@@ -71,16 +71,16 @@ def row_hashes(X: Matrix) -> np.ndarray:
     def parts(row: int) -> tuple[np.ndarray, ...]:
         if not is_sparse(X):
             return (np.ascontiguousarray(X[row]),)
-        own = slice(X.indptr[row], X.indptr[row + 1])
-        return X.indices[own].astype(np.int32, copy=False), X.data[own]  # a part of very many values has int64
+        entries = slice(X.indptr[row], X.indptr[row + 1])
+        return X.indices[entries].astype(np.int32, copy=False), X.data[entries]  # a part of very many values has int64
 
-    found = np.empty(X.shape[0], dtype=np.uint64)
-    for row in range(found.size):
-        digest = blake2b(digest_size=found.itemsize)
+    hashes = np.empty(X.shape[0], dtype=np.uint64)
+    for row in range(hashes.size):
+        digest = blake2b(digest_size=hashes.itemsize)
         for part in parts(row):
             digest.update(part.tobytes())
-        found[row] = int.from_bytes(digest.digest(), "little")
-    return found
+        hashes[row] = int.from_bytes(digest.digest(), "little")
+    return hashes
 
 
 def repeated_rows_warnings(store: Store, parameters: EvaluationParameters) -> list[RunWarning]:
@@ -137,10 +137,10 @@ def rows_of_sample(context: Context, parameters: EvaluationParameters) -> Matrix
     """Return X of the rows in use, shape (n_rows, n_features), in the stored dtype; the process caches it."""
     assert parameters.anew is not None
     n_parts = parameters.anew.n_parts
-    held: Matrix = context.holdings.get(
+    sample: Matrix = context.holdings.get(
         "sample", parameters.held_bytes, _bytes_of, lambda: _read_sample(context, n_parts)
     )
-    return held
+    return sample
 
 
 def class_subset_rows(
@@ -148,13 +148,13 @@ def class_subset_rows(
 ) -> dict[str, np.ndarray]:
     """Return the rows and folds of a selection's class subset by name, int64 indices into the rows in use; cached."""
     name = layout.EVALUATION_CLASS_SUBSET.format(selection.class_subset.number)
-    held: dict[str, np.ndarray] = context.holdings.get(
+    subset: dict[str, np.ndarray] = context.holdings.get(
         name,
         parameters.held_bytes,
         lambda arrays: sum(values.nbytes for values in arrays.values()),
         lambda: context.store.read_arrays(name)[0],
     )
-    return held
+    return subset
 
 
 def _bytes_of(X: Matrix) -> int:
@@ -204,15 +204,15 @@ def seen_by(context: Context, parameters: EvaluationParameters, selection: Selec
         unlabeled = places[~labels.is_labeled[places]]
         unlabeled = unlabeled[_apart(in_use, unlabeled, subset_rows[f"test-{name}"])]
         places = np.sort(np.concatenate([subset_rows[f"train-{name}"], unlabeled]))
-    own = dataclasses.replace(labels, values=labels.values[places])
+    view = dataclasses.replace(labels, values=labels.values[places])
     weights = None if in_use.weights is None else in_use.weights[places]
     if selection.labels is not None:
         assert selection.draw is not None
-        kept = draw_labels(own.counted(weights), selection.labels, selection.draw, parameters.random_state)
-        missing = -1 if own.task == "classification" else np.nan
-        own = dataclasses.replace(own, values=np.where(kept, own.values, missing).astype(own.values.dtype))
+        is_seen = draw_labels(view.counted(weights), selection.labels, selection.draw, parameters.random_state)
+        missing = -1 if view.task == "classification" else np.nan
+        view = dataclasses.replace(view, values=np.where(is_seen, view.values, missing).astype(view.values.dtype))
     batches = None if in_use.batches is None else in_use.batches[places]
-    return VisibleRows(places, own.of_rows(np.arange(own.values.size)), weights, batches)
+    return VisibleRows(places, view.of_rows(np.arange(view.values.size)), weights, batches)
 
 
 def _apart(in_use: RowsInUse, places: np.ndarray, test: np.ndarray) -> np.ndarray:

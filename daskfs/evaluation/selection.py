@@ -71,32 +71,32 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
     method = methods[design.methods.index(selection.method)]
     if selection.place:
         method = dataclasses.replace(method, parameters=method.parameters.redrawn(selection.place))
-    seen = seen_by(context, parameters, selection)
-    X = rows_of_sample(context, parameters)[seen.places]
+    view = seen_by(context, parameters, selection)
+    X = rows_of_sample(context, parameters)[view.places]
     policy = context.tiles.missing_policy
-    n_labeled = int(seen.labels.is_labeled.sum())
+    n_labeled = int(view.labels.is_labeled.sum())
     deepest = max(design.sizes)
     try:
-        features = _thinned_features(X, method, seen, anew, policy)
-        own = memory_context(
+        features = _thinned_features(X, method, view, anew, policy)
+        inner = memory_context(
             X.copy() if method.combined or method.criterion.combines else X if features is None else X[:, features],
-            seen.labels,
-            seen.weights,
+            view.labels,
+            view.weights,
             policy,
         )
         if method.criterion.combines:
             table = _consensus_table(context, methods, design.beside(number))
         elif method.combined:
-            table = _combined_table(X, method, seen, anew, policy)
+            table = _combined_table(X, method, view, anew, policy)
         elif method.criterion is OUTSIDE:
-            rows = own.tiles.read_rows(slice(0, own.tiles.shape.n_samples))
-            table = outside_table(method, rows, seen.labels)
+            rows = inner.tiles.read_rows(slice(0, inner.tiles.shape.n_samples))
+            table = outside_table(method, rows, view.labels)
         else:
-            known = _known_lists(context, anew, method, selection, seen.places.size)
-            given = _given_matrix(context, anew, method, selection)
-            table = _score(own, method, seen.labels, anew, known, given)
-        own.store.put_array(layout.SCORES.format(method.label), table)
-        order = _ranked(own, method, anew)
+            lists = _known_lists(context, anew, method, selection, view.places.size)
+            graph = _given_matrix(context, anew, method, selection)
+            table = _score(inner, method, view.labels, anew, lists, graph)
+        inner.store.put_array(layout.SCORES.format(method.label), table)
+        order = _selectable_features(inner, method, anew)
         order = order if features is None else features[order]
     except InputError as error:
         put_order(context, number, np.empty(0, dtype=np.int64), deepest, n_labeled)
@@ -115,15 +115,15 @@ def _consensus_table(context: Context, methods: Sequence[Method], selections: It
     made = [
         number for number in voting if context.store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"]
     ]
-    found = [context.store.open(layout.EVALUATION_RANKS.format(number))[...] for number in made]
-    if not found:
+    ranks = [context.store.open(layout.EVALUATION_RANKS.format(number))[...] for number in made]
+    if not ranks:
         msg = "no other method has a ranking."
         raise InputError(msg)
-    return consensus_table(found)
+    return consensus_table(ranks)
 
 
 def _thinned_features(
-    X: Matrix, method: Method, seen: VisibleRows, anew: NewRankings, policy: str
+    X: Matrix, method: Method, view: VisibleRows, anew: NewRankings, policy: str
 ) -> np.ndarray | None:
     """Return the features that a joint method ranks, ascending, or None for all.
 
@@ -132,40 +132,40 @@ def _thinned_features(
     n_features = anew.joint_features
     if not method.criterion.is_joint or n_features is None:
         return None
-    prefilter = make_method(PREFILTERS[seen.labels.task], {})
-    own = memory_context(X, seen.labels, seen.weights, policy)
-    table = _score(own, prefilter, seen.labels, anew, {}, None)
+    prefilter = make_method(PREFILTERS[view.labels.task], {})
+    inner = memory_context(X, view.labels, view.weights, policy)
+    table = _score(inner, prefilter, view.labels, anew, {}, None)
     return np.sort(prefilter.order(table)[:n_features])
 
 
 def _score(
-    own: Context,
+    inner: Context,
     method: Method,
     labels: Labels | None,
     anew: NewRankings,
-    known: NeighborTables,
-    given: WeightMatrix | None,
+    lists: NeighborTables,
+    graph: WeightMatrix | None,
 ) -> np.ndarray:
     """Score the rows of a context, store the table in it, and return the table."""
-    run = EnclosingRun(known, anew.memory_limit)  # its search over all rows has been warned of
-    return score_features(own, [method], labels, given, run=run)[method.label]
+    run = EnclosingRun(lists, anew.memory_limit)  # its search over all rows has been warned of
+    return score_features(inner, [method], labels, graph, run=run)[method.label]
 
 
-def _combined_table(X: Matrix, method: Method, seen: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray:
+def _combined_table(X: Matrix, method: Method, view: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray:
     """Combine the rankings within the batches; :class:`InputError` if no batch is left.
 
     A batch with too few rows or labels for the method is left out, as in a run.
     """
-    assert seen.batches is not None
+    assert view.batches is not None
     plain, ranks, problems = within_batch(method), list[np.ndarray](), list[str]()
-    for number in np.unique(seen.batches):
-        rows = np.flatnonzero(seen.batches == number)
-        labels = seen.labels.of_rows(rows)
-        own = memory_context(X[rows], labels, None if seen.weights is None else seen.weights[rows], policy)
+    for number in np.unique(view.batches):
+        rows = np.flatnonzero(view.batches == number)
+        labels = view.labels.of_rows(rows)
+        inner = memory_context(X[rows], labels, None if view.weights is None else view.weights[rows], policy)
         try:
             check_batch_size(rows.size)
-            known = search_lists(own, lists_over_rows([plain], rows.size, anew.search), anew.memory_limit)
-            ranks.append(plain.ranks(_score(own, plain, labels, anew, known, None)))
+            lists = search_lists(inner, lists_over_rows([plain], rows.size, anew.search), anew.memory_limit)
+            ranks.append(plain.ranks(_score(inner, plain, labels, anew, lists, None)))
         except InputError as error:
             problems.append(str(error))
     if not ranks:
@@ -174,12 +174,12 @@ def _combined_table(X: Matrix, method: Method, seen: VisibleRows, anew: NewRanki
     return combine_ranks(np.stack(ranks))
 
 
-def _ranked(own: Context, method: Method, anew: NewRankings) -> np.ndarray:
+def _selectable_features(inner: Context, method: Method, anew: NewRankings) -> np.ndarray:
     """Return the features that a method may select, best first; the store of the context holds its table."""
-    if (wanted := anew.redundancy) is not None:
-        kept, _ = filter_features(own, method, wanted, own.tiles.feature_names())
-        return kept
-    return method.ranked_features(method_scores(own.store, method))
+    if (redundancy := anew.redundancy) is not None:
+        kept_features, _ = filter_features(inner, method, redundancy, inner.tiles.feature_names())
+        return kept_features
+    return method.ranked_features(method_scores(inner.store, method))
 
 
 def _given_matrix(context: Context, anew: NewRankings, method: Method, selection: Selection) -> WeightMatrix | None:

@@ -90,26 +90,26 @@ def paired_difference(
         If all differences are equal, the interval has width 0, and p is 1 if they are 0, else 0.
     """
     difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    found, p_value = _estimate(difference, np.asarray(replicates), test_share, level)
-    return PairedDifference(found.mean, found.low, found.high, p_value, found.n_values)
+    interval, p_value = _estimate(difference, np.asarray(replicates), test_share, level)
+    return PairedDifference(interval.mean, interval.low, interval.high, p_value, interval.n_values)
 
 
 def _estimate(values: np.ndarray, replicates: np.ndarray, test_share: float, level: float) -> tuple[Interval, float]:
     """Return a mean with its interval, and the p value that it is 0."""
-    known = ~np.isnan(values)
-    names, place = np.unique(replicates[known], return_inverse=True)
-    kept, n, overlap = values[known], int(known.sum()), test_share / (1 - test_share)
+    is_finite = ~np.isnan(values)
+    names, place = np.unique(replicates[is_finite], return_inverse=True)
+    sample, n, overlap = values[is_finite], int(is_finite.sum()), test_share / (1 - test_share)
     if names.size > 1:
-        kept, overlap = np.bincount(place.ravel(), kept) / np.bincount(place.ravel()), 0.0
+        sample, overlap = np.bincount(place.ravel(), sample) / np.bincount(place.ravel()), 0.0
     nan = float("nan")
-    if kept.size < 2:
-        return Interval(float(kept[0]) if kept.size else nan, nan, nan, n, kept.size), nan
-    if (kept == kept[0]).all():  # rounding of the mean would give equal values a variance
-        mean, error = float(kept[0]), 0.0
+    if sample.size < 2:
+        return Interval(float(sample[0]) if sample.size else nan, nan, nan, n, sample.size), nan
+    if (sample == sample[0]).all():  # rounding of the mean would give equal values a variance
+        mean, error = float(sample[0]), 0.0
     else:
-        mean, error = float(kept.mean()), float(np.sqrt(kept.var(ddof=1) * (1 / kept.size + overlap)))
-    half = float(stdtrit(kept.size - 1, (1 + level) / 2)) * error
-    p_value = float(2 * stdtr(kept.size - 1, -abs(mean) / error)) if error else float(mean == 0)
+        mean, error = float(sample.mean()), float(np.sqrt(sample.var(ddof=1) * (1 / sample.size + overlap)))
+    half = float(stdtrit(sample.size - 1, (1 + level) / 2)) * error
+    p_value = float(2 * stdtr(sample.size - 1, -abs(mean) / error)) if error else float(mean == 0)
     return Interval(mean, mean - half, mean + half, n, names.size), p_value
 
 
@@ -168,14 +168,14 @@ def average_ranks(table: np.ndarray, methods: Sequence[str], *, higher_is_better
     """
     values = np.asarray(table, dtype=np.float64)
     missing = np.isnan(values).sum(axis=0)
-    kept = np.flatnonzero(missing == 0)
+    rows = np.flatnonzero(missing == 0)
     notes = [
         f"{methods[int(i)]} has no value on {missing[i]} of {values.shape[0]} data sets and is not ranked."
         for i in np.flatnonzero(missing)
     ]
-    ranks = rank_table(values[:, kept], higher_is_better=higher_is_better).mean(axis=0)
+    ranks = rank_table(values[:, rows], higher_is_better=higher_is_better).mean(axis=0)
     order = np.argsort(ranks, kind="stable")
-    return AverageRanks(tuple(methods[int(i)] for i in kept[order]), ranks[order], values.shape[0], tuple(notes))
+    return AverageRanks(tuple(methods[int(i)] for i in rows[order]), ranks[order], values.shape[0], tuple(notes))
 
 
 def friedman(table: np.ndarray) -> FriedmanTest:

@@ -72,10 +72,10 @@ def evaluation_tables(context: Context, parameters: EvaluationParameters) -> Ite
     if parameters.is_asked and failed and len(failed) == n_wanted:
         msg = f"the evaluation could rank nothing. {'; '.join(_grouped_failures(failed, design))}."
         raise InputError(msg)
-    found = results(context.store, parameters)
-    yield values_table(found)
+    values = results(context.store, parameters)
+    yield values_table(values)
     folds: str | None = context.store.need_json(layout.EVALUATION_DESIGN)["folds"]
-    cubes = cubes_of(found, design, folds)
+    cubes = cubes_of(values, design, folds)
     yield Table("evaluation_summary", SUMMARY_COLUMNS, [row for cube in cubes for row in _summary(cube)])
     yield Table("comparisons", COMPARISON_COLUMNS, [row for cube in cubes for row in _comparisons(cube)])
     yield Table("gap", GAP_COLUMNS, [row for pair in _in_both_settings(cubes) for row in _gap(*pair)])
@@ -92,13 +92,13 @@ def failures(store: Store, parameters: EvaluationParameters) -> list[tuple[Selec
     """Return the selections that failed, with the reason; empty if the run's own rankings are tested."""
     if parameters.anew is None:
         return []
-    design, found = Design(parameters), []
+    design, failed = Design(parameters), []
     for stage, combined in (("select", False), ("select-consensus", True)):
         for unit in range(design.n_made(combined=combined)):
             reason = (store.records.get(stage, unit) or {}).get("facts", {}).get("failed")
             if reason is not None:
-                found.append((design.selection(design.made(unit, combined=combined)), str(reason)))
-    return found
+                failed.append((design.selection(design.made(unit, combined=combined)), str(reason)))
+    return failed
 
 
 def evaluation_warnings(store: Store, parameters: EvaluationParameters) -> list[RunWarning]:
@@ -107,11 +107,11 @@ def evaluation_warnings(store: Store, parameters: EvaluationParameters) -> list[
     A ranking is short if it has fewer features than are to be tested. `parameters` are those of the stage "evaluate".
     """
     design, failed = Design(parameters), failures(store, parameters)
-    found = repeated_rows_warnings(store, parameters)
+    warnings = repeated_rows_warnings(store, parameters)
     folds, grouped = store.need_json(layout.EVALUATION_DESIGN)["warnings"], _grouped_failures(failed, design)
-    found += [RunWarning("folds", LIMITS, f"evaluation: {text}") for text in folds]
-    found += [RunWarning("rankings failed", CHANGES, f"evaluation: {text}") for text in grouped]
-    return found + _short_rankings(store, parameters, {one.number for one, _ in failed})
+    warnings += [RunWarning("folds", LIMITS, f"evaluation: {text}") for text in folds]
+    warnings += [RunWarning("rankings failed", CHANGES, f"evaluation: {text}") for text in grouped]
+    return warnings + _short_rankings(store, parameters, {one.number for one, _ in failed})
 
 
 def _short_rankings(store: Store, parameters: EvaluationParameters, failed: Collection[int]) -> list[RunWarning]:
@@ -134,7 +134,7 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
     for selection, reason in failed:
         reasons.setdefault(_group_of(selection), []).append(reason)
     sizes = Counter(_group_of(design.selection(number)) for number in range(design.n_selections)) if reasons else {}
-    found = []
+    texts = []
     for group, why in reasons.items():
         words = [group.method]
         if len(design.settings) > 1:
@@ -148,8 +148,8 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
         others = f" ({len(why) - count} of them for other reasons)" if len(counted) > 1 else ""
         of = sizes[group]
         what = "its ranking failed" if of == 1 else f"{len(why)} of {of} rankings failed"
-        found.append(f"{' '.join(words)}: {what}{others}: {most.rstrip('.')}")
-    return found
+        texts.append(f"{' '.join(words)}: {what}{others}: {most.rstrip('.')}")
+    return texts
 
 
 def _group_of(selection: Selection) -> Selection:
@@ -215,35 +215,35 @@ class Cube:
 
 def means_without_nan(values: np.ndarray, axis: int) -> np.ndarray:
     """Return means over an axis without NaN values; NaN if all are NaN."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=axis)
-    total = np.where(known, values, 0.0).sum(axis=axis)
+    is_known = ~np.isnan(values)
+    count = is_known.sum(axis=axis)
+    total = np.where(is_known, values, 0.0).sum(axis=axis)
     return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))
 
 
-def cubes_of(found: Sequence[Result], design: Design, kind: str | None) -> list[Cube]:
+def cubes_of(values: Sequence[Result], design: Design, kind: str | None) -> list[Cube]:
     """Return the values of an evaluation as cubes; `kind` is that of the folds, None without folds."""
     groups: dict[tuple[Any, ...], list[Result]] = {}
-    for result in found:
+    for result in values:
         selection = result.selection
         key = (selection.setting, result.model, result.metric, selection.class_subset.n_classes, selection.labels)
         groups.setdefault(key, []).append(result)
-    models = {key: place for place, key in enumerate(dict.fromkeys((r.model, r.metric) for r in found))}
+    models = {key: place for place, key in enumerate(dict.fromkeys((r.model, r.metric) for r in values))}
     settings = design.settings
     order = sorted(groups, key=lambda k: (settings.index(k[0]), models[k[1], k[2]], k[3] or 0, k[4] or 0.0))
     return [_cube(key, groups[key], design, kind) for key in order]
 
 
-def _cube(key: tuple[Any, ...], found: Sequence[Result], design: Design, kind: str | None) -> Cube:
+def _cube(key: tuple[Any, ...], results_of_cube: Sequence[Result], design: Design, kind: str | None) -> Cube:
     def cell(result: Result) -> Cell:
         return (result.selection.class_subset.draw, result.selection.draw, result.repeat, result.fold)
 
-    cells = {c: place for place, c in enumerate(dict.fromkeys(cell(result) for result in found))}
+    cells = {c: place for place, c in enumerate(dict.fromkeys(cell(result) for result in results_of_cube))}
     methods = {name: place for place, name in enumerate([*design.methods, *(name for name, _ in design.baselines)])}
     n_selected = sorted({*design.sizes, *(size for _, size in design.baselines)})
     sizes = {size: place for place, size in enumerate(n_selected)}
     values = np.full((len(methods), len(sizes), len(cells)), np.nan)
-    for result in found:
+    for result in results_of_cube:
         if result.value is not None:
             place = (methods[result.selection.method], sizes[result.n_selected], cells[cell(result)])
             values[place] = result.value
@@ -263,17 +263,17 @@ def _number(value: float) -> float | None:
 
 def _summary(cube: Cube) -> Iterator[tuple[Any, ...]]:
     better = higher_is_better(cube.metric)
-    own = (cube.model or None, cube.metric, cube.setting, cube.n_classes, cube.labels)
+    what = (cube.model or None, cube.metric, cube.setting, cube.n_classes, cube.labels)
     for place, method in enumerate(cube.methods):
         for size, values in cube.by_size():
             counted = cube.is_counted(values[place])
-            kept = values[place][counted]
-            known = kept[~np.isnan(kept)]
-            if known.size == 0:
+            cell_values = values[place][counted]
+            finite = cell_values[~np.isnan(cell_values)]
+            if finite.size == 0:
                 continue
-            interval = mean_interval(kept, cube.replicates[counted], cube.test_share)
+            interval = mean_interval(cell_values, cube.replicates[counted], cube.test_share)
             bounds = (_number(interval.low), _number(interval.high))
-            yield (method, *own, size, known.size, interval.mean, float(known.std()), *bounds, better)
+            yield (method, *what, size, finite.size, interval.mean, float(finite.std()), *bounds, better)
 
 
 def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
@@ -282,11 +282,11 @@ def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
         # the mean over numbers of features takes those at which both methods have a value
         apart = replace(cube, values=(cube.values[one] - cube.values[other])[None])
         for size, (values,) in apart.by_size():
-            found = _difference(cube, values, np.zeros_like(values))
-            if found.n_pairs:
-                numbers = (_number(found.low), _number(found.high), _number(found.p_value), found.n_pairs)
+            gap = _difference(cube, values, np.zeros_like(values))
+            if gap.n_pairs:
+                numbers = (_number(gap.low), _number(gap.high), _number(gap.p_value), gap.n_pairs)
                 names = (cube.methods[one], cube.methods[other])
-                yield (cube.setting, *cube.what, size, *names, found.mean, *numbers, better)
+                yield (cube.setting, *cube.what, size, *names, gap.mean, *numbers, better)
 
 
 def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> PairedDifference:
@@ -311,15 +311,15 @@ def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
     places = [inductive.cells.index(cell) for cell in transductive.cells]
     inductive = replace(inductive, cells=transductive.cells, values=inductive.values[:, :, places])
     # the mean over numbers of features takes those at which both settings have a value
-    known = ~np.isnan(transductive.values + inductive.values)
-    both = [replace(cube, values=np.where(known, cube.values, np.nan)) for cube in (transductive, inductive)]
+    in_both = ~np.isnan(transductive.values + inductive.values)
+    both = [replace(cube, values=np.where(in_both, cube.values, np.nan)) for cube in (transductive, inductive)]
     for place, method in enumerate(transductive.methods):
         for (size, seen), (_, unseen) in zip(both[0].by_size(), both[1].by_size(), strict=True):
-            found = _difference(transductive, unseen[place], seen[place])
-            if found.n_pairs:
+            gap = _difference(transductive, unseen[place], seen[place])
+            if gap.n_pairs:
                 means = (float(np.nanmean(seen[place])), float(np.nanmean(unseen[place])))
-                numbers = (_number(found.low), _number(found.high), _number(found.p_value), found.n_pairs)
-                yield (method, *transductive.what, size, *means, found.mean, *numbers, better)
+                numbers = (_number(gap.low), _number(gap.high), _number(gap.p_value), gap.n_pairs)
+                yield (method, *transductive.what, size, *means, gap.mean, *numbers, better)
 
 
 def _by_replicate(cube: Cube) -> Cube:
@@ -345,19 +345,19 @@ def _groups(design: Design) -> list[Group]:
     """Return the groups of two or more rankings."""
     if design.n_selections == len(design.methods):
         return []
-    found: dict[Selection, list[Selection]] = {}
+    groups: dict[Selection, list[Selection]] = {}
     for number in range(design.n_selections):
         selection = design.selection(number)
-        found.setdefault(_group_of(selection), []).append(selection)
+        groups.setdefault(_group_of(selection), []).append(selection)
 
     def place(s: Selection) -> tuple[Any, ...]:
         amounts = (s.class_subset.n_classes or 0, s.labels or 0.0)
         return (design.settings.index(s.setting), *amounts, design.methods.index(s.method))
 
     return [
-        Group((s.setting, s.class_subset.n_classes, None if s.labels is None else float(s.labels), s.method), found[s])
-        for s in sorted(found, key=place)
-        if len(found[s]) > 1
+        Group((s.setting, s.class_subset.n_classes, None if s.labels is None else float(s.labels), s.method), groups[s])
+        for s in sorted(groups, key=place)
+        if len(groups[s]) > 1
     ]
 
 
@@ -387,8 +387,8 @@ def _stability(store: Store, group: Group, design: Design, n_features: int) -> I
 
 
 def _mean_of(indices: Sequence[float | None]) -> float | None:
-    known = [index for index in indices if index is not None]
-    return float(np.mean(known)) if known else None
+    defined = [index for index in indices if index is not None]
+    return float(np.mean(defined)) if defined else None
 
 
 def most_frequent(n_selected: int) -> int:

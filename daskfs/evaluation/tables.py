@@ -99,19 +99,19 @@ def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
         for number in range(design.n_selections)
     }
     labeled[UNRANKED] = None
-    found = []
+    all_results = []
     records = enumerate(store.records.need("evaluate", range(design.n_tests)))
     values = ((design.trial(unit).selection, record["facts"]["values"]) for unit, record in records)
     for selection, parts in groupby(values, key=lambda one: one[0]):
-        seen = labeled[selection.number]
+        n_labels = labeled[selection.number]
         rows = sorted((row for _, part in parts for row in part), key=lambda row: row[0])
-        found += [Result(selection, seen, *row) for row in rows]
-    return found
+        all_results += [Result(selection, n_labels, *row) for row in rows]
+    return all_results
 
 
-def values_table(found: Sequence[Result]) -> Table:
+def values_table(values: Sequence[Result]) -> Table:
     """Return the table of all values, one per row."""
-    return Table("evaluation", EVALUATION_COLUMNS, [_row(result) for result in found])
+    return Table("evaluation", EVALUATION_COLUMNS, [_row(result) for result in values])
 
 
 def _row(result: Result) -> tuple[Any, ...]:

@@ -75,14 +75,14 @@ def _values_of(
         if not n_selected or uses_folds(spec, selection.setting):
             for repeat, fold, train, tested in splits:
                 if n_selected:
-                    found = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
+                    value_by_metric = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
                 else:
-                    found = evaluate_constant(spec, labels.task, y, train, tested)
-                yield from _rows(spec, repeat, fold, tested, found)
+                    value_by_metric = evaluate_constant(spec, labels.task, y, train, tested)
+                yield from _rows(spec, repeat, fold, tested, value_by_metric)
         elif is_first:
             places = _whole(context, parameters, selection, splits, labels)
-            found = evaluate_whole(spec, labels.task, X[places], y[places], scaling, seed)
-            yield from _rows(spec, selection.repeat, selection.fold, places, found)
+            value_by_metric = evaluate_whole(spec, labels.task, X[places], y[places], scaling, seed)
+            yield from _rows(spec, selection.repeat, selection.fold, places, value_by_metric)
     if parameters.informative and is_first and selection.number != UNRANKED:
         share = hit_rate(order, np.array(parameters.informative), n_selected)
         yield [OF_SELECTION, "hit_rate", selection.repeat, selection.fold, None, share]
@@ -95,8 +95,8 @@ def _splits(
     subset_rows = class_subset_rows(context, parameters, selection)
     drawn: np.ndarray | None = None
     if parameters.train_on == "labeled":
-        seen = seen_by(context, parameters, selection)
-        drawn = seen.places[seen.labels.is_labeled]
+        visible = seen_by(context, parameters, selection)
+        drawn = visible.places[visible.labels.is_labeled]
     if not design.has_folds:
         assert drawn is not None
         others = subset_rows["places"][is_labeled[subset_rows["places"]]]
@@ -112,9 +112,9 @@ def _splits(
 
 
 def _rows(
-    spec: ModelSpec, repeat: int | None, fold: int | None, tested: np.ndarray, found: Mapping[str, float]
+    spec: ModelSpec, repeat: int | None, fold: int | None, tested: np.ndarray, value_by_metric: Mapping[str, float]
 ) -> list[list[Any]]:
-    return [[spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in found.items()]
+    return [[spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in value_by_metric.items()]
 
 
 def _whole(
@@ -134,10 +134,10 @@ def _columns(context: Context, parameters: EvaluationParameters, features: np.nd
         block = rows_of_sample(context, parameters)[:, features]
         return (block.toarray() if is_sparse(block) else block).astype(np.float64)
     slab_columns = parameters.slab_columns
-    known = context.store.open(layout.EVALUATION_FEATURES)[...]
+    stored_features = context.store.open(layout.EVALUATION_FEATURES)[...]
     X = np.empty((context.store.open(layout.EVALUATION_ROWS).shape[0], features.size))
     for slab in np.unique(features // slab_columns):
-        in_slab = known[known // slab_columns == slab]
+        in_slab = stored_features[stored_features // slab_columns == slab]
         block = context.store.open(layout.EVALUATION_SLAB.format(int(slab)))[...]
         places = np.flatnonzero(features // slab_columns == slab)
         X[:, places] = block[:, np.searchsorted(in_slab, features[places])]
@@ -145,16 +145,16 @@ def _columns(context: Context, parameters: EvaluationParameters, features: np.nd
 
 
 def evaluate_cost(
-    held: Cost, n_rows: int, n_labeled: int, design: Design, models: Iterable[ModelSpec], process: Cost
+    sample: Cost, n_rows: int, n_labeled: int, design: Design, models: Iterable[ModelSpec], process: Cost
 ) -> Cost:
-    """Return the memory of a unit, including `held`, from which it takes its columns of `n_rows` rows.
+    """Return the memory of a unit, including `sample`, from which it takes its columns of `n_rows` rows.
 
     Models are fitted to at most `n_labeled` of these rows.
     """
     most, selected = design.most_tested, max(design.sizes)
     return (
         *process,
-        *held,
+        *sample,
         *fullest(
             # X, its training and test parts, and these filled and scaled; for sparse X also the dense conversion
             (Array("selected columns as stored, dense, in parts and scaled", (10, n_rows, selected)),),

@@ -53,16 +53,16 @@ def evaluation_verdict(
     design = Design(parameters)
     cubes = cubes_of(results(store, parameters), design, store.need_json(layout.EVALUATION_DESIGN)["folds"])
     random_orders = [method.label for method in parameters.methods if method.criterion.name == "RandomOrder"]
-    found = verdict_of(cubes, design, random_orders)
-    if found is None:
+    verdict = verdict_of(cubes, design, random_orders)
+    if verdict is None:
         return None
     keys = ("method", "n_selected", "setting", "n_classes", "labels")
-    own = next((row for row in stability if all(row[key] == found[key] for key in keys)), None)
-    if own is None or own["kuncheva"] is None:
-        return {**found, "agreement": None}
+    agreement_row = next((row for row in stability if all(row[key] == verdict[key] for key in keys)), None)
+    if agreement_row is None or agreement_row["kuncheva"] is None:
+        return {**verdict, "agreement": None}
     # an index of 1 is of the same features, and of 0 of as many in common as random selections have
-    share = found["n_selected"] / n_features
-    return {**found, "agreement": own["kuncheva"] * (1 - share) + share}
+    share = verdict["n_selected"] / n_features
+    return {**verdict, "agreement": agreement_row["kuncheva"] * (1 - share) + share}
 
 
 def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[str]) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[st
         Means of ``all_features``, of ``random_order`` with as many features, and of ``no_feature``; None without them.
         ``beaten``: methods whose mean over all sizes is no better than that of the random order.
     """
-    cube = _judged(cubes, design)
+    cube = _cube_of_verdict(cubes, design)
     if cube is None:
         return None
     candidates = [name for name in design.methods if name not in random_orders]
@@ -101,12 +101,12 @@ def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[st
     means = means_without_nan(cube.values, axis=2)
 
     def mean(names: Sequence[str], n_selected: int | None) -> float | None:
-        own = [cube.methods.index(name) for name in names if name in cube.methods]
-        if not own:
+        method_numbers = [cube.methods.index(name) for name in names if name in cube.methods]
+        if not method_numbers:
             return None
-        row = means[own[0]]
-        known = row[np.isfinite(row)] if n_selected is None else row[[cube.sizes.index(n_selected)]]
-        return _number(known[-1]) if known.size else None
+        row = means[method_numbers[0]]
+        finite_means = row[np.isfinite(row)] if n_selected is None else row[[cube.sizes.index(n_selected)]]
+        return _number(finite_means[-1]) if finite_means.size else None
 
     baselines = [name for name, n in design.baselines if n], [name for name, n in design.baselines if not n]
     return {
@@ -128,19 +128,19 @@ def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[st
         "random_order": mean(random_orders, sizes[size]),
         "no_feature": mean(baselines[1], None),
         "no_feature_name": next(iter(baselines[1]), ""),
-        "beaten": _beaten(cube, candidates, random_orders, sizes, sign),
+        "beaten": _methods_below_random(cube, candidates, random_orders, sizes, sign),
     }
 
 
-def _judged(cubes: Sequence[Cube], design: Design) -> Cube | None:
+def _cube_of_verdict(cubes: Sequence[Cube], design: Design) -> Cube | None:
     """Return the values to judge by: inductive if there are any, of the first model, all classes and most labels."""
     of_models = [cube for cube in cubes if cube.metric != NO_MODEL]
     if not of_models:
         return None
     setting = "inductive" if "inductive" in design.settings else design.settings[0]
-    own = [cube for cube in of_models if cube.setting == setting] or of_models
-    first = [cube for cube in own if (cube.model, cube.metric) == (own[0].model, own[0].metric)]
-    return max(first, key=lambda cube: (cube.n_classes or np.inf, cube.labels or np.inf))
+    of_setting = [cube for cube in of_models if cube.setting == setting] or of_models
+    of_model = [cube for cube in of_setting if (cube.model, cube.metric) == (of_setting[0].model, of_setting[0].metric)]
+    return max(of_model, key=lambda cube: (cube.n_classes or np.inf, cube.labels or np.inf))
 
 
 def _choice(values: np.ndarray) -> tuple[int, int]:
@@ -177,14 +177,14 @@ def _scored_by_others(cube: Cube, values: np.ndarray) -> tuple[np.ndarray, bool]
     return scored, True
 
 
-def _beaten(
+def _methods_below_random(
     cube: Cube, candidates: Sequence[str], random_orders: Sequence[str], sizes: Sequence[int], sign: float
 ) -> list[str]:
     """Return the methods whose mean over all sizes at which methods differ is no better than that of a random order."""
-    own = [name for name in random_orders if name in cube.methods]
-    if not own:
+    baselines = [name for name in random_orders if name in cube.methods]
+    if not baselines:
         return []
-    ranked = [cube.methods.index(name) for name in (own[0], *candidates)]
+    ranked = [cube.methods.index(name) for name in (baselines[0], *candidates)]
     values = sign * cube.values[np.ix_(ranked, [cube.sizes.index(size) for size in sizes])]
     differ = (values != values[:1]).any(axis=(0, 2))  # with all features every ranking is the same
     means = means_without_nan(values[:, differ].reshape(len(ranked), -1), axis=1)

@@ -57,7 +57,7 @@ class BlockFeed:
             for unit in self._numbers:
                 rows = rows_of(shape.band(unit))
                 self._numbers[unit] = dict.fromkeys(n for some in rows for n in collection.layout.blocks_of(some))
-        self._waiting, self._held = self._shared(), collection.computed
+        self._waiting, self._held = self._shared_tasks(), collection.computed
         self._ends: dict[int, list[Any]] = {}
         for key, some in self._waiting.items():
             for unit in some:
@@ -66,7 +66,7 @@ class BlockFeed:
     def _keys(self, unit: int) -> list[Any]:
         return [key for number in self._numbers[unit] for key in self._collection.keys[number]]
 
-    def _shared(self) -> dict[Any, set[int]]:
+    def _shared_tasks(self) -> dict[Any, set[int]]:
         """Return by key the tasks that several units need at first hand, with these units."""
         needs, owner = self._collection.needs, dict[Any, int]()
         direct: dict[Any, set[int]] = {key: set() for key in self._collection.computed}
@@ -79,18 +79,18 @@ class BlockFeed:
                 owner[below] = owner[key] if owner.get(below, owner[key]) == owner[key] else SEVERAL
                 if owner[key] != SEVERAL:
                     direct.setdefault(below, set()).add(owner[key])
-        kept = self._collection.computed
-        return {key: units for key, units in direct.items() if len(units) > 1 or (key in kept and units)}
+        computed = self._collection.computed
+        return {key: units for key, units in direct.items() if len(units) > 1 or (key in computed and units)}
 
     def take(self, units: Sequence[int]) -> list[Blocks]:
         """Compute the blocks of some units; return them for each unit."""
         keys = [key for unit in units for key in self._keys(unit)]
         shared = [key for key in self._collection.needed(keys, self._held) if key in self._waiting]
         with telling_of_blocks():
-            found = self._collection.started([*keys, *shared], self._held, self._client)
-        self._held.update((key, found[key]) for key in shared)
+            values = self._collection.started([*keys, *shared], self._held, self._client)
+        self._held.update((key, values[key]) for key in shared)
         rows = self._collection.keys
-        return [(self._layout, [[n, *(found[key] for key in rows[n])] for n in self._numbers[unit]]) for unit in units]
+        return [(self._layout, [[n, *(values[key] for key in rows[n])] for n in self._numbers[unit]]) for unit in units]
 
     def done(self, unit: int) -> None:
         """Let go of what only units need that are done."""

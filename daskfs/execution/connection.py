@@ -109,8 +109,8 @@ class SharedCluster(ExitStack):
     @contextmanager
     def connected(self, settings: ClusterSettings) -> Iterator[Client | None]:
         """Yield the client, as :func:`connect` does."""
-        known = [client for asked, client in self._clients if asked == settings]
-        if not known:
-            known = [self.enter_context(connect(settings))]
-            self._clients.append((settings, known[0]))
-        yield known[0]
+        clients = [client for of_client, client in self._clients if of_client == settings]
+        if not clients:
+            clients = [self.enter_context(connect(settings))]
+            self._clients.append((settings, clients[0]))
+        yield clients[0]

@@ -63,7 +63,7 @@ class Flight:
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
-        self._count(*pool.heard())
+        self._set_capacity(*pool.heard())
         self._running: dict[str, Submitted] = {}
         self._stuck: Set[str] = set()
         self._at: Mapping[str, str] = {}
@@ -84,7 +84,7 @@ class Flight:
         """Number of units in flight, without those at silent workers, which may never end."""
         return len(self._running) - len(self._stuck & self._running.keys())
 
-    def _count(self, workers: Mapping[str, int], silent: Set[str]) -> None:
+    def _set_capacity(self, workers: Mapping[str, int], silent: Set[str]) -> None:
         """Set the capacity of the workers, and the placement of units of a loop."""
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
@@ -112,8 +112,8 @@ class Flight:
             elif self._places and not anywhere:
                 places = (self._places[unit % self._stage.n_units],)
             together.setdefault(places or (tuple(self._workers) if self._silent else ()), []).append(unit)
-        for places, some in together.items():
-            for one in self._calls.submit(some, places, strictly=bool(copied or self._silent)):
+        for places, units_there in together.items():
+            for one in self._calls.submit(units_there, places, strictly=bool(copied or self._silent)):
                 self._running[str(one.future.key)] = one
                 one.future.add_done_callback(self._ended.put)
 
@@ -152,14 +152,14 @@ class Flight:
                     if ended.record is not None and self._calls.feed is not None:
                         self._calls.feed.done(ended.unit)
             elif (key := str(one.key)) in self._running:
-                asked = self._running.pop(key)
+                call = self._running.pop(key)
                 self.pace.end(key, now)
-                if not self._counts(asked):
+                if not self._counts(call):
                     continue
-                if asked.future.status in ("error", "cancelled"):
-                    self._handled.append(Ended(asked.unit, failed=asked.future))
+                if call.future.status in ("error", "cancelled"):
+                    self._handled.append(Ended(call.unit, failed=call.future))
                 else:
-                    done.append(asked.unit)
+                    done.append(call.unit)
         self._reads.begin(done)
         self.fill()
 
@@ -168,10 +168,10 @@ class Flight:
             while True:
                 yield self._ended.get_nowait()
 
-    def _counts(self, asked: Submitted) -> bool:
+    def _counts(self, call: Submitted) -> bool:
         """Return whether the end of a future counts: of a duplicated unit the first success, else the last end."""
-        others = [k for k, a in self._running.items() if a.unit == asked.unit] if asked.unit in self._copied else []
-        if others and asked.future.status != "finished":
+        others = [k for k, a in self._running.items() if a.unit == call.unit] if call.unit in self._copied else []
+        if others and call.future.status != "finished":
             return False
         for key in others:
             self._pool.leave(self._running.pop(key).future)
@@ -232,12 +232,12 @@ class Flight:
         self._remaining.clear()
         self._deadline = time.monotonic() + self._pool.patience
         self._retries.forget()
-        known = self._pool.processing()
-        for key, asked in list(self._running.items()):
+        worker_by_key = self._pool.processing()
+        for key, call in list(self._running.items()):
             # one that waits for its blocks may begin before its release is heard of
-            if key not in known and asked.future.status == "pending" and not self.is_fed:
+            if key not in worker_by_key and call.future.status == "pending" and not self.is_fed:
                 del self._running[key]
-                asked.future.release()
+                call.future.release()
         if self._running:
             self._pool.tell(f"{problem}; waiting for {len(self._running)} units that run or are next")
 
@@ -250,8 +250,8 @@ class Flight:
     def release(self) -> None:
         """Release the units still in flight; unlike canceling, this does not wait for a scheduler that may be gone."""
         self._reads.release()
-        for asked in self._running.values():
-            asked.future.release()
+        for call in self._running.values():
+            call.future.release()
 
     def _look(self) -> None:
         check_stopped()
@@ -265,7 +265,7 @@ class Flight:
                 self._pool.tell("", event, worker=name, **self._pool.last_words(name))
         if workers:
             self._seen = self._looked
-            self._count(workers, silent)
+            self._set_capacity(workers, silent)
             self._go_on(self._pool.processing())
         elif self._looked - self._seen > self._pool.patience:
             msg = (
@@ -276,23 +276,23 @@ class Flight:
         if len(workers) + len(silent) < self._pool.n_own:
             self._pool.complete()
 
-    def _go_on(self, known: Mapping[str, str]) -> None:
+    def _go_on(self, worker_by_key: Mapping[str, str]) -> None:
         """Submit units up to capacity, resubmit lost ones, report and duplicate slow ones."""
-        self._stuck = {key for key in self._running if known.get(key) in self._silent}
+        self._stuck = {key for key in self._running if worker_by_key.get(key) in self._silent}
         if self._problem is None:
-            self._free(known)
+            self._free(worker_by_key)
             self.fill()
-        at = {key: worker for key, worker in known.items() if key in self._running}
+        at = {key: worker for key, worker in worker_by_key.items() if key in self._running}
         self.pace.see(at, self._looked)
         for key in [key for key, worker in at.items() if self._at.get(key) != worker]:
             self._tell("", "unit_started", self._running[key].unit, at[key])
         self._at = at
-        for key, asked in list(self._running.items()):
+        for key, call in list(self._running.items()):
             seconds = self.pace.seconds(key, self._looked)
-            if asked.unit not in self._told and self.pace.is_told_after(seconds):
-                self._tell_slow(asked.unit, known[key], seconds)
-            if key in known and (known[key] in self._silent or self.pace.is_copied_after(seconds)):
-                self._copy(asked.unit, known[key])
+            if call.unit not in self._told and self.pace.is_told_after(seconds):
+                self._tell_slow(call.unit, worker_by_key[key], seconds)
+            if key in worker_by_key and (worker_by_key[key] in self._silent or self.pace.is_copied_after(seconds)):
+                self._copy(call.unit, worker_by_key[key])
 
     def _tell_slow(self, unit: int, worker: str, seconds: float) -> None:
         self._told.add(unit)
@@ -313,15 +313,15 @@ class Flight:
         self._tell(text, "copy", unit, worker)
         self._submit([unit], copied=worker)
 
-    def _free(self, known: Mapping[str, str]) -> None:
+    def _free(self, worker_by_key: Mapping[str, str]) -> None:
         """Resubmit, for any worker, pending units that no worker has and whose own worker is gone.
 
         The scheduler gives these to other workers, if there are any. If there were none, it keeps them for the lost
         worker even when others join.
         """
-        for key, asked in list(self._running.items()):
-            is_free = asked.places and self._workers.keys().isdisjoint(asked.places)
-            if is_free and key not in known and asked.future.status == "pending":
+        for key, call in list(self._running.items()):
+            is_free = call.places and self._workers.keys().isdisjoint(call.places)
+            if is_free and key not in worker_by_key and call.future.status == "pending":
                 del self._running[key]
-                asked.future.release()
-                self._submit([asked.unit], anywhere=True)
+                call.future.release()
+                self._submit([call.unit], anywhere=True)

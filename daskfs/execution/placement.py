@@ -22,18 +22,18 @@ class Places:
         """Return the worker of each unit of a round, empty if there are no workers."""
         if not workers:
             return ()
-        share, found = -(-n_units // len(workers)), self._of.get(n_units, [""] * n_units)
+        share, workers_of_units = -(-n_units // len(workers)), self._of.get(n_units, [""] * n_units)
         load = Counter(dict.fromkeys(workers, 0))
-        for unit, worker in enumerate(found):
+        for unit, worker in enumerate(workers_of_units):
             if worker in load and load[worker] < share:
                 load[worker] += 1
             else:
-                found[unit] = ""
+                workers_of_units[unit] = ""
         least = [(n, worker) for worker, n in load.items()]
         heapq.heapify(least)
-        for unit, worker in enumerate(found):
+        for unit, worker in enumerate(workers_of_units):
             if not worker:
-                n, found[unit] = least[0]
-                heapq.heapreplace(least, (n + 1, found[unit]))
-        self._of[n_units] = found
-        return found
+                n, workers_of_units[unit] = least[0]
+                heapq.heapreplace(least, (n + 1, workers_of_units[unit]))
+        self._of[n_units] = workers_of_units
+        return workers_of_units

@@ -128,10 +128,10 @@ class Pool:
         is_due = not self._seen or time.monotonic() - self._seen[-1][0] > SEEN_SHARE * self.answer_seconds
         if is_due or threads.keys() - self._reports.keys():
             # of 500 workers the answer is 1 MB
-            found = self.identities()
-            self._reports.update(found)
-            last = max((worker["last_seen"] for worker in found.values()), default=0.0)
-            late = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
+            reports = self.identities()
+            self._reports.update(reports)
+            last = max((worker["last_seen"] for worker in reports.values()), default=0.0)
+            late = {w for w, worker in reports.items() if last - worker["last_seen"] > self.answer_seconds / 2}
             self._seen[:] = [(time.monotonic(), late)]
         silent = self._seen[-1][1] & threads.keys()
         return {w: int(n) for w, n in threads.items() if w not in silent}, silent
@@ -145,8 +145,8 @@ class Pool:
 
     def processing(self) -> dict[str, str]:
         """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""
-        found = {} if self.client is None else self._answer("processing")
-        return {str(key): worker for worker, keys in found.items() for key in keys}
+        keys_by_worker = {} if self.client is None else self._answer("processing")
+        return {str(key): worker for worker, keys in keys_by_worker.items() for key in keys}
 
     def last_words(self, worker: str, state: WorkerState | None = None) -> dict[str, Any]:
         """Return name and host of a lost worker, its memory at its last report, and how its process ended.

@@ -109,19 +109,19 @@ class OfSeveral(Progress):
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Show that a stage of the run begins."""
         with self._lock:
-            self._progress.start_stage(self._named(stage), n_pending)
+            self._progress.start_stage(self._with_run_name(stage), n_pending)
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a unit of the run."""
         with self._lock:
-            self._progress.unit_done(self._named(stage), unit, facts)
+            self._progress.unit_done(self._with_run_name(stage), unit, facts)
 
     def message(self, text: str) -> None:
         """Show a line about the run."""
         with self._lock:
             self._progress.message(f"{self._name}: {text}")
 
-    def _named(self, stage: Stage) -> Stage:
+    def _with_run_name(self, stage: Stage) -> Stage:
         of_run = f" of {self._name}"
         return replace(stage, name=stage.name + of_run, loop=stage.loop and stage.loop + of_run)
 

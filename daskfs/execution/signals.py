@@ -96,7 +96,7 @@ def check_stopped() -> None:
         raise RunStoppedError(_request.message)
 
 
-def _hold() -> None:
+def _hold_request() -> None:
     _request.is_held = True
 
 
@@ -104,9 +104,9 @@ def _hold() -> None:
 def undisturbed(*, at_once: bool = True) -> Iterator[Callable[[], None]]:
     """Hold signals within a block, `at_once` or from a call on, and stop the run at its end if one came."""
     if at_once:
-        _hold()
+        _hold_request()
     try:
-        yield _hold
+        yield _hold_request
     finally:
         _request.is_held = False
     check_stopped()

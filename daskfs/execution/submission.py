@@ -46,12 +46,12 @@ def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> li
         if not any(pending_units(context, s, stages) for s in others):
             return []
     if not stage.loop:
-        return _unrecorded(context, stage, 0, stages)
+        return _units_not_done(context, stage, 0, stages)
     number, is_finished = reached_round(context, stage.loop, stages)
-    return [] if is_finished else _unrecorded(context, stage, number, stages)
+    return [] if is_finished else _units_not_done(context, stage, number, stages)
 
 
-def _unrecorded(context: Context, stage: Stage, number: int, stages: Sequence[Stage]) -> list[int]:
+def _units_not_done(context: Context, stage: Stage, number: int, stages: Sequence[Stage]) -> list[int]:
     units = range(number * stage.n_units, (number + 1) * stage.n_units)
     inputs = inputs_of(context, stage, number, stages)
     return units_not_done(context.store, stage.name, units, stage.fingerprint, inputs)
@@ -71,12 +71,12 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
     inputs, position = context.tiles_seal(), 0
     before: dict[str, str] = {}
     for loop, group in itertools.groupby(stages, lambda one: one.loop):
-        some = list(group)
-        n_rounds = -(-records.n_units(some[-1].name) // some[-1].n_units) if loop else 1
-        is_last = stage is not None and stage.name in [one.name for one in some]
+        stages_of_loop = list(group)
+        n_rounds = -(-records.n_units(stages_of_loop[-1].name) // stages_of_loop[-1].n_units) if loop else 1
+        is_last = stage is not None and stage.name in [one.name for one in stages_of_loop]
         if n_rounds == 0 and not is_last:
             return None
-        for i, one in itertools.product(range(number + 1 if is_last else n_rounds), some):
+        for i, one in itertools.product(range(number + 1 if is_last else n_rounds), stages_of_loop):
             if stage is not None and (one.name, i) == (stage.name, number):
                 return inputs
             before.setdefault(one.name, inputs)
@@ -94,15 +94,15 @@ def rebuild_seals(context: Context) -> None:
     """Make seals that are lost or damaged in memory, from records, for a process that reads a finished run."""
     for store in dict.fromkeys((context.tiles_store, context.store)):
         if store.seals.damaged() and (raw := store.read_json(layout.PLAN_JSON)):
-            own = context if store is context.store else Context(store)
-            inputs_of(own, None, 0, Plan.from_json(raw, store.url).stages)
+            own_context = context if store is context.store else Context(store)
+            inputs_of(own_context, None, 0, Plan.from_json(raw, store.url).stages)
 
 
 def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
     """Return the current round of a loop, and whether the round before it was the last."""
     closing = next(stage for stage in reversed(stages) if stage.loop == loop)
     number, _ = ended_rounds(context, loop, stages)
-    while number > 0 and _unrecorded(context, closing, number - 1, stages):  # repeat a damaged round
+    while number > 0 and _units_not_done(context, closing, number - 1, stages):  # repeat a damaged round
         number -= 1
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
@@ -155,18 +155,18 @@ def run_stages(
     with ExitStack() as stack:
         beside: dict[str, _OnCluster] = {}
         for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
-            some = list(group)
-            for stage in some[:1] if loop else some:
+            stages_of_loop = list(group)
+            for stage in stages_of_loop[:1] if loop else stages_of_loop:
                 for early in (one for one in stages if one.begins_with == stage.name):
                     if units := asked(early):
                         inputs = inputs_of(context, early, 0, stages)
                         if pool.client is None:
                             run_stage(context, early, units, pool, identity, report, inputs)
                         else:
-                            own = _OnCluster(context, early, units, pool, identity, report, inputs)
-                            beside[early.name] = stack.enter_context(own)
+                            early_units = _OnCluster(context, early, units, pool, identity, report, inputs)
+                            beside[early.name] = stack.enter_context(early_units)
                 if loop:
-                    _run_loop(context, some, stages, pool, identity, report, begin, beside.values())
+                    _run_loop(context, stages_of_loop, stages, pool, identity, report, begin, beside.values())
                     continue
                 if stage.name in beside:
                     beside.pop(stage.name).finish(beside.values())
@@ -196,7 +196,7 @@ def _run_loop(
     number, is_finished = reached_round(context, loop[0].loop, stages)
     while not is_finished:
         for stage in loop:
-            units = _unrecorded(context, stage, number, stages)
+            units = _units_not_done(context, stage, number, stages)
             inputs = inputs_of(context, stage, number, stages)
             run_stage(context, stage, units, pool, identity, report, inputs, beside)
         for stage in loop:
@@ -263,14 +263,14 @@ def _run_here(
         blocks = [NO_BLOCKS] * len(wave) if feed is None else feed.take(wave)
         for unit in wave:
             pool.tell("", "unit_started", stage=stage.name, unit=unit)
-        for unit, found in _tried(context, stage, wave, blocks, pool.threads, inputs):
-            if isinstance(found, PassingError):
-                text = retries.set_aside(unit, found, time.monotonic())
-                pool.tell(text, "retry", stage=stage.name, unit=unit, file=found.failure)
-            elif isinstance(found, DaskfsError):
-                raise found
+        for unit, outcome in _try_units(context, stage, wave, blocks, pool.threads, inputs):
+            if isinstance(outcome, PassingError):
+                text = retries.set_aside(unit, outcome, time.monotonic())
+                pool.tell(text, "retry", stage=stage.name, unit=unit, file=outcome.failure)
+            elif isinstance(outcome, DaskfsError):
+                raise outcome
             else:
-                report(stage, unit, found)
+                report(stage, unit, outcome)
                 if feed is not None:
                     feed.done(unit)
         if not wave:
@@ -285,17 +285,17 @@ Tried = dict[str, Any] | DaskfsError
 """Facts of a unit, or its error."""
 
 
-def _tried(
+def _try_units(
     context: Context, stage: Stage, units: Sequence[int], blocks: Sequence[Blocks], threads: int, inputs: str | None
 ) -> Iterable[tuple[int, Tried]]:
     """Run some units and yield facts or error of each; with several threads, errors come last."""
     threads = min(threads, len(units))
     if threads <= 1:
-        return ((unit, _try(context, stage, unit, some, inputs)) for unit, some in zip(units, blocks, strict=True))
+        return ((unit, _try(context, stage, unit, block, inputs)) for unit, block in zip(units, blocks, strict=True))
     # units limit BLAS to one thread, and restore what they found: around all of them, that is one thread again
     with one_thread(), ThreadPoolExecutor(threads) as pool:
-        found = zip(units, pool.map(partial(_try, context, stage, inputs=inputs), units, blocks), strict=True)
-        return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
+        attempts = zip(units, pool.map(partial(_try, context, stage, inputs=inputs), units, blocks), strict=True)
+        return sorted(attempts, key=lambda pair: isinstance(pair[1], DaskfsError))
 
 
 def _try(context: Context, stage: Stage, unit: int, blocks: Blocks, inputs: str | None) -> Tried:

@@ -108,8 +108,8 @@ class RecordReads:
         """Read the records of ended units; the last time, wait for those of other machines."""
         read = self._records.awaited if is_last else self._records.written
 
-        def read_all(some: Sequence[int]) -> list[_Look]:
-            return [_Look(unit, read(self._stage.name, unit, self._stage.fingerprint), is_last) for unit in some]
+        def read_all(units: Sequence[int]) -> list[_Look]:
+            return [_Look(unit, read(self._stage.name, unit, self._stage.fingerprint), is_last) for unit in units]
 
         self.n_waiting += len(units)
         for first in range(min(self._n_threads, len(units))):

@@ -96,15 +96,15 @@ class _Leaving:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def listen(self) -> None:
-        signal.signal(signal.SIGTERM, self._terminated)
-        signal.signal(FORWARDED, self._asked)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(FORWARDED, self._on_stop_request)
         # a terminal sends Ctrl-C to the whole process group, and a nanny then ends its worker itself
-        signal.signal(signal.SIGINT, signal.SIG_IGN if self.worker.nanny else self._terminated)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if self.worker.nanny else self._on_sigterm)
         if (lifetime := float(dask.config.get(LIFETIME_KEY, 0.0))) > 0:
             delay = lifetime * (1 - EARLIER * random.random())
             self.loop.call_later(delay, self._ask, "its lifetime has passed", LAST_SECONDS)
 
-    def _terminated(self, number: int, frame: FrameType | None) -> None:
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if _has_outgrown(self.worker):
             _end(number)
         elif self.is_told:
@@ -112,9 +112,9 @@ class _Leaving:
             self._begin(self._end_now(number))
         else:
             self.is_told = True
-            self._asked(number, frame)
+            self._on_stop_request(number, frame)
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _on_stop_request(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._ask(signal.Signals(number).name, float(dask.config.get(GRACE_KEY, GRACE_SECONDS)))
 
@@ -192,7 +192,7 @@ class _Forwarding:
 
     def __init__(self) -> None:
         self.nannies: list[Nanny] = []
-        self.before: Any = signal.signal(signal.SIGTERM, self._terminated)
+        self.before: Any = signal.signal(signal.SIGTERM, self._on_sigterm)
 
     @classmethod
     def of(cls, nanny: Nanny) -> None:
@@ -200,7 +200,7 @@ class _Forwarding:
             cls._installed = cls()
         cls._installed.nannies.append(nanny)
 
-    def _terminated(self, number: int, frame: FrameType | None) -> None:
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         del frame
         running = [nanny for nanny in self.nannies if nanny.status == Status.running and nanny.pid]
         signal.signal(number, self.before)

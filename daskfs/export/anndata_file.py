@@ -42,7 +42,7 @@ def need_anndata() -> None:
 
 def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as_zarr: bool) -> None:
     """Write an AnnData file or group; without reduced data it has no rows."""
-    with _created(path, as_zarr=as_zarr) as root:
+    with _new_container(path, as_zarr=as_zarr) as root:
         from anndata.io import write_elem
 
         root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
@@ -61,12 +61,12 @@ def add_columns(adata: Any, contents: Contents, facts: Mapping[str, Any], key_ad
     Under another key than :data:`daskfs.export.collect.KEY`, the names of columns begin with it. Raise
     :class:`InputError` unless ``adata.var_names`` are the names of the features, in any order.
     """
-    own, theirs = list(map(str, contents.names)), list(map(str, adata.var_names))
-    if sorted(own) != sorted(theirs) or len({*own}) < len(own):
-        strange = next((name for name in theirs if name not in {*own}), None)
-        lacking = next((name for name in own if name not in {*theirs}), None)
+    names, var_names = list(map(str, contents.names)), list(map(str, adata.var_names))
+    if sorted(names) != sorted(var_names) or len({*names}) < len(names):
+        strange = next((name for name in var_names if name not in {*names}), None)
+        lacking = next((name for name in names if name not in {*var_names}), None)
         what = f"has '{strange}'" if strange is not None else f"lacks '{lacking}'" if lacking else "has names twice"
-        msg = f"adata.var_names {what}: it should name the {len(own)} features of {contents.store.url}, each once."
+        msg = f"adata.var_names {what}: it should name the {len(names)} features of {contents.store.url}, each once."
         raise InputError(msg)
     earlier, prefix = adata.uns.get(key_added, {}), "" if key_added == KEY else f"{key_added}_"
     replaced = [
@@ -75,15 +75,15 @@ def add_columns(adata: Any, contents: Contents, facts: Mapping[str, Any], key_ad
         if column.startswith(prefix) and is_ours(column.removeprefix(prefix), earlier)
     ]
     adata.var = adata.var.drop(columns=replaced)
-    place = {name: number for number, name in enumerate(own)}
-    order = [place[name] for name in theirs]
+    place = {name: number for number, name in enumerate(names)}
+    order = [place[name] for name in var_names]
     for name, values in contents.columns.items():
         adata.var[f"{prefix}{name}"] = values[order]
     adata.uns[key_added] = storable({**contents.facts, **facts})
 
 
 @contextmanager
-def _created(path: Path, *, as_zarr: bool) -> Iterator[Any]:
+def _new_container(path: Path, *, as_zarr: bool) -> Iterator[Any]:
     """Create the file or group that the elements are written into."""
     if as_zarr:
         import zarr
@@ -176,7 +176,7 @@ def storable(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     Few elements are made, as each is a file of a Zarr group.
     """
-    methods = {label: _in_text(found) for label, found in facts["methods"].items()}
+    methods = {label: _in_text(method_facts) for label, method_facts in facts["methods"].items()}
     return {**_in_text({key: value for key, value in facts.items() if key != "methods"}), "methods": methods}
 
 

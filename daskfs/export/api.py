@@ -119,7 +119,7 @@ def export_run(
         need_anndata()
     with closing(progress), stoppable():
         contents = read_run(str(run))
-        held = (contents.store.path(""), contents.tiles.store.path(""))
+        run_paths = (contents.store.path(""), contents.tiles.store.path(""))
         features = None if data is None else chosen_columns(contents, data, n_features)
         if features is not None and not features.size:
             msg = f"method {data} of {contents.store.url} selects no feature: say how many of its best are exported."
@@ -127,9 +127,9 @@ def export_run(
         reduced = None if features is None else Reduced(contents, features, progress)
         if kind == "tiles":
             assert reduced is not None
-            path: StoragePath = _export_tiles(reduced, out, held, cluster, overwrite=overwrite)
+            path: StoragePath = _export_tiles(reduced, out, run_paths, cluster, overwrite=overwrite)
         else:
-            path = target_of(out, held, overwrite=overwrite)
+            path = target_of(out, run_paths, overwrite=overwrite)
             anndata: Writer = partial(write_anndata, as_zarr=path.suffix.lower() == ZARR)
             with publish_at(path) as local:
                 WRITERS.get(kind, anndata)(local, contents, reduced)
@@ -197,12 +197,12 @@ def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
 def _format(out: str | Path, to: str | None) -> str:
     suffix = as_path(out).suffix.lower()
     kind = to or ENDINGS.get(suffix)
-    formats, own = get_args(Format), f"As CSV, the rankings are the run's own {layout.RANKING_CSV}."
+    formats, remark = get_args(Format), f"As CSV, the rankings are the run's own {layout.RANKING_CSV}."
     if kind is None:
-        msg = f"the ending of {out} names no format: name one by --to (to=): {', '.join(formats)}. {own}"
+        msg = f"the ending of {out} names no format: name one by --to (to=): {', '.join(formats)}. {remark}"
         raise JobError(msg)
     if kind not in formats:
-        msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}. {own}"
+        msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}. {remark}"
         raise JobError(msg)
     if kind == "anndata" and suffix not in (H5AD, ZARR):
         msg = f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name."
@@ -213,13 +213,13 @@ def _format(out: str | Path, to: str | None) -> str:
 def _export_tiles(
     reduced: Reduced,
     out: str | Path,
-    held: tuple[StoragePath, ...],
+    run_paths: tuple[StoragePath, ...],
     cluster: ClusterSettings | None,
     *,
     overwrite: bool,
 ) -> StoragePath:
     """Write the reduced data as tiles, or resume it: a conversion whose source is some columns of the run's tiles."""
-    target = apart_from(out, held)
+    target = apart_from(out, run_paths)
     store = Store(target)
     refuse_foreign(store, layout.PLAN_JSON, "tile store", "target")
     if overwrite:

@@ -142,15 +142,15 @@ def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
     if "var" not in root or "_index" not in getattr(root["var"], "attrs", {}):
         msg = f"{target} has no var that this anndata reads: open it by its own, and write it again."
         raise InputError(msg)
-    found = [str(name) for name in read_elem(root["var"][root["var"].attrs["_index"]])]
+    var_names = [str(name) for name in read_elem(root["var"][root["var"].attrs["_index"]])]
     names = contents.names
-    if len(found) != len(names):
-        msg = f"{target} has {len(found)} names in var, and the run ranked {len(names)} features."
+    if len(var_names) != len(names):
+        msg = f"{target} has {len(var_names)} names in var, and the run ranked {len(names)} features."
         raise InputError(msg)
-    if found != names:
-        number = next(i for i, (a, b) in enumerate(zip(found, names, strict=True)) if a != b)
+    if var_names != names:
+        number = next(i for i, (a, b) in enumerate(zip(var_names, names, strict=True)) if a != b)
         msg = (
-            f"name {number} in var of {target} is '{found[number]}', and feature {number} of the run is "
+            f"name {number} in var of {target} is '{var_names[number]}', and feature {number} of the run is "
             f"'{names[number]}': they must be the same, in the same order."
         )
         raise InputError(msg)
@@ -163,8 +163,8 @@ def _listed_columns(root: Any, contents: Contents) -> list[str]:
     uns = root.get("uns", {})
     facts = read_elem(uns[KEY]) if KEY in uns else {}
     listed = [str(name) for name in root["var"].attrs[ORDER]]
-    kept = [name for name in listed if name not in contents.columns and not is_ours(name, facts)]
-    return [*kept, *contents.columns]
+    kept_columns = [name for name in listed if name not in contents.columns and not is_ours(name, facts)]
+    return [*kept_columns, *contents.columns]
 
 
 def _write_columns(var: Any, contents: Contents) -> None:

@@ -18,25 +18,25 @@ GROUP_METADATA = ("zarr.json", ".zgroup")
 """Files that make a folder a Zarr group."""
 
 
-def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
-    """Return the path of an export; :class:`JobError` if it contains, or is in, one of the paths `held`.
+def apart_from(out: str | Path, run_paths: tuple[StoragePath, ...]) -> StoragePath:
+    """Return the path of an export; :class:`JobError` if it contains, or is in, one of the paths `run_paths`.
 
     These are the run and the data that it ranked.
     """
     target = as_output_path(out)
-    for where in held:
+    for where in run_paths:
         if target.lies_in(where) or where.lies_in(target):
             msg = f"{target} and {where}, which is read, lie in each other: choose another place."
             raise JobError(msg)
     return target
 
 
-def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool) -> StoragePath:
+def target_of(out: str | Path, run_paths: tuple[StoragePath, ...], *, overwrite: bool) -> StoragePath:
     """Return the path of an exported file or Zarr group, one that :func:`apart_from` allows.
 
     Raise :class:`JobError` if it exists, unless it is a file or a Zarr group and `overwrite` is true.
     """
-    target = apart_from(out, held)
+    target = apart_from(out, run_paths)
     if not target.is_there():
         return target
     if not overwrite:

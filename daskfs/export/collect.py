@@ -125,11 +125,11 @@ def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np
         labels = tuple(contents.selectable)
         msg = f"no method of {contents.store.url} is called '{label}'.{nearest(label, labels)} It has {listed(labels)}."
         raise JobError(msg)
-    found = contents.selectable[label]
-    if n_features is not None and not 1 <= n_features <= found.size:
-        msg = f"n_features is {n_features}, and method {label} ranks {found.size} features that it may select."
+    selectable = contents.selectable[label]
+    if n_features is not None and not 1 <= n_features <= selectable.size:
+        msg = f"n_features is {n_features}, and method {label} ranks {selectable.size} features that it may select."
         raise JobError(msg)
-    return np.sort(contents.selected[label] if n_features is None else found[:n_features])
+    return np.sort(contents.selected[label] if n_features is None else selectable[:n_features])
 
 
 def listed(labels: Sequence[str]) -> str:

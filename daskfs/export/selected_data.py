@@ -99,16 +99,16 @@ class Reduced:
 
         Classes are names, empty for an unlabeled row.
         """
-        found: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         if (labels := self.contents.tiles.labels()) is not None:
-            found["labels"] = labels.values
+            arrays["labels"] = labels.values
             if labels.task == "classification":
-                found["labels"] = np.array([*labels.classes, ""])[labels.values]
+                arrays["labels"] = np.array([*labels.classes, ""])[labels.values]
         for name in SAMPLE_COLUMNS:
             if (values := self._part.read_sample_column(name)) is not None:
                 is_text = values.dtype.kind in "MO"
-                found[name] = values.astype(str) if is_text else values
-        return found
+                arrays[name] = values.astype(str) if is_text else values
+        return arrays
 
 
 def unused_name(name: str, taken: Any) -> str:

@@ -35,8 +35,8 @@ class Components:
         self._nodes = None
         if not holds:
             self._nodes = np.zeros((n_nodes, 2), index_dtype(n_nodes))  # degree and parent, which are needed at once
-            for some in row_blocks(n_nodes, NODES_AT_ONCE):
-                self._nodes[some, 1] = np.arange(some.start, some.stop)
+            for nodes in row_blocks(n_nodes, NODES_AT_ONCE):
+                self._nodes[nodes, 1] = np.arange(nodes.start, nodes.stop)
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
         """Add edges: pairs of nodes, int64, shape (n_edges,) each."""
@@ -63,7 +63,7 @@ class Components:
 
 def _counts(values: np.ndarray) -> np.ndarray:
     """Return the count of each integer from 0 to the largest value, int64."""
-    found = np.zeros(int(values.max(initial=0)) + 1, np.int64)
-    for some in row_blocks(values.size, NODES_AT_ONCE):
-        found += np.bincount(values[some], minlength=found.size)
-    return found
+    counts = np.zeros(int(values.max(initial=0)) + 1, np.int64)
+    for block in row_blocks(values.size, NODES_AT_ONCE):
+        counts += np.bincount(values[block], minlength=counts.size)
+    return counts

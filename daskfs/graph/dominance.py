@@ -39,7 +39,7 @@ def dominance_warnings(
     names
         Column names; None for those of the tiles.
     """
-    found = []
+    warnings = []
     for spec in lists:
         if not isinstance(spec, GraphSpec) or spec.metric != "euclidean" or spec.scaling or spec.own_rows:
             continue
@@ -55,8 +55,8 @@ def dominance_warnings(
             f"{'over 99%' if share > 0.99 else f'{share:.0%}'} of the mean squared distance between rows and {decide} "
             f"which rows are neighbors; unless that is meant, set {setting}"
         )
-        found.append(RunWarning("few columns decide", CHANGES, text, (spec.name,), "graph"))
-    return found
+        warnings.append(RunWarning("few columns decide", CHANGES, text, (spec.name,), "graph"))
+    return warnings
 
 
 def dominant_columns(variance: np.ndarray) -> tuple[np.ndarray, float]:

@@ -148,30 +148,30 @@ def _create_facts(store: Store, name: str, stretches: Stretches, n_facts: int) -
 def store_edges(context: Context, parameters: EdgesParameters, unit: int) -> dict[str, Any]:
     """Store the edges of a stretch, and facts of its blocks."""
     store, name, k, stretches = context.store, parameters.name, parameters.n_neighbors, parameters.stretches
-    own, size = stretches.rows(unit), block_rows(stretches.n_samples)
+    unit_rows, size = stretches.rows(unit), block_rows(stretches.n_samples)
     indices, distances = open_lists(store, name)
-    lists = np.empty((own.stop - own.start, k), index_dtype(stretches.n_samples))
-    for rows in row_blocks(own.stop, size, own.start):
-        lists[rows.start - own.start : rows.stop - own.start] = indices[rows, :k]
+    lists = np.empty((unit_rows.stop - unit_rows.start, k), index_dtype(stretches.n_samples))
+    for rows in row_blocks(unit_rows.stop, size, unit_rows.start):
+        lists[rows.start - unit_rows.start : rows.stop - unit_rows.start] = indices[rows, :k]
     marks = lists >= 0  # of the entries that are edges of their rows
     facts = []
 
     def incoming(segment: int, units: range) -> Iterator[Piece]:
         for source, target, length in _sent_entries(store, name, k, unit, units):
-            kept = _unmark(marks, lists, own.start, source, target)
-            yield segment, "rows", target[kept]
-            yield segment, "others", source[kept]
-            yield segment, "lengths", length[kept]
+            is_new = _unmark(marks, lists, unit_rows.start, source, target)
+            yield segment, "rows", target[is_new]
+            yield segment, "others", source[is_new]
+            yield segment, "lengths", length[is_new]
 
     def pieces() -> Iterator[Piece]:
-        yield from incoming(BEFORE, range(-(-own.start // stretches.rows_sent)))
-        for rows in row_blocks(own.stop, size, own.start):
-            targets = lists[rows.start - own.start : rows.stop - own.start]
-            inside = (targets >= own.start) & (targets < own.stop)
-            _unmark(marks, lists, own.start, _sources(rows, targets)[inside], targets[inside])
-        yield from incoming(AFTER, range(-(-own.stop // stretches.rows_sent), stretches.n_sending))
-        for rows in row_blocks(own.stop, size, own.start):
-            part = slice(rows.start - own.start, rows.stop - own.start)
+        yield from incoming(BEFORE, range(-(-unit_rows.start // stretches.rows_sent)))
+        for rows in row_blocks(unit_rows.stop, size, unit_rows.start):
+            targets = lists[rows.start - unit_rows.start : rows.stop - unit_rows.start]
+            inside = (targets >= unit_rows.start) & (targets < unit_rows.stop)
+            _unmark(marks, lists, unit_rows.start, _sources(rows, targets)[inside], targets[inside])
+        yield from incoming(AFTER, range(-(-unit_rows.stop // stretches.rows_sent), stretches.n_sending))
+        for rows in row_blocks(unit_rows.stop, size, unit_rows.start):
+            part = slice(rows.start - unit_rows.start, rows.stop - unit_rows.start)
             length = distances[rows, :k][marks[part]]
             extremes = length.min(initial=np.inf), length.max(initial=-np.inf)
             facts.append((length.size, float((length**2).sum()), *extremes, unit))
@@ -182,7 +182,7 @@ def store_edges(context: Context, parameters: EdgesParameters, unit: int) -> dic
     shards = ShardWriter(store, layout.EDGES.format(name, k, unit))
     shards.write(pieces())
     shards.close()
-    first = own.start // size
+    first = unit_rows.start // size
     store.open(layout.EDGE_PARTS.format(name, k))[first : first + len(facts)] = np.array(facts)
     return {"n_edges": int(np.count_nonzero(marks))}
 
@@ -212,16 +212,16 @@ def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, source: np.ndarray
     rows, `target`. Return a mask of the entries that are marked themselves, shape (n_entries,), bool.
     """
     k = lists.shape[1]
-    flat_marks, kept = marks.reshape(-1), np.ones(source.size, bool)
+    flat_marks, is_new = marks.reshape(-1), np.ones(source.size, bool)
     row = target.astype(np.int64) - first
-    for some in row_blocks(source.size, max(1, COMPARED_ENTRIES // k)):
-        found = np.flatnonzero(lists.take(row[some], axis=0) == source[some, None])
-        pair = found // k
-        lower, own = source[some][pair], target[some][pair]
-        entry = row[some][pair] * k + (found - pair * k)
-        flat_marks[entry[lower < own]] = False
-        kept[some.start + pair[lower > own]] = False
-    return kept
+    for block in row_blocks(source.size, max(1, COMPARED_ENTRIES // k)):
+        positions = np.flatnonzero(lists.take(row[block], axis=0) == source[block, None])
+        pair = positions // k
+        lower, higher = source[block][pair], target[block][pair]
+        entry = row[block][pair] * k + (positions - pair * k)
+        flat_marks[entry[lower < higher]] = False
+        is_new[block.start + pair[lower > higher]] = False
+    return is_new
 
 
 def describe_graph(context: Context, parameters: EdgesSummaryParameters, unit: int) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def describe_graph(context: Context, parameters: EdgesSummaryParameters, unit: i
 def _lengths(store: Store, name: str, k: int) -> tuple[int, float, float]:
     """Return the number of edges, and the lengths of the shortest and the longest one."""
     if name == GIVEN:
-        blocks = list((some.size, some.min(), some.max()) for some in edge_lengths(store, name, k))
+        blocks = list((lengths.size, lengths.min(), lengths.max()) for lengths in edge_lengths(store, name, k))
         facts = np.array(blocks, np.float64).reshape(-1, 3)
     else:
         facts = store.open(layout.EDGE_PARTS.format(name, k))[...][:, [0, 2, 3]]
@@ -304,7 +304,7 @@ def edge_blocks(context: Context, name: str, k: int, stretch: int | None = None)
     size = block_rows(context.tiles.shape.n_samples)
     for one in range(stretch_of[-1] + 1) if stretch is None else [stretch]:
         start = int(np.searchsorted(stretch_of, one)) * size
-        for targets, lengths, counts in _stored(store, name, k, one, OWN, ("targets", "lengths", "counts")):
+        for targets, lengths, counts in _read_segment(store, name, k, one, OWN, ("targets", "lengths", "counts")):
             yield np.repeat(np.arange(start, start + counts.size), counts), targets.astype(np.int64), lengths
             start += counts.size
 
@@ -312,7 +312,9 @@ def edge_blocks(context: Context, name: str, k: int, stretch: int | None = None)
 def incoming_blocks(context: Context, name: str, k: int, stretch: int, segment: int) -> Iterator[Edges]:
     """Yield (own row, other row, length) of the edges of a stretch that rows before it, or after it, list."""
     if name != GIVEN:
-        for row, other, length in _stored(context.store, name, k, stretch, segment, ("rows", "others", "lengths")):
+        for row, other, length in _read_segment(
+            context.store, name, k, stretch, segment, ("rows", "others", "lengths")
+        ):
             yield row.astype(np.int64), other.astype(np.int64), length
 
 
@@ -323,7 +325,7 @@ def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
         yield from (weights[entries] for entries in row_blocks(weights.shape[0], GIVEN_BLOCK))
         return
     for stretch in range(_stretch_of_blocks(store, name, k)[-1] + 1):
-        for (lengths,) in _stored(store, name, k, stretch, OWN, ("lengths",)):
+        for (lengths,) in _read_segment(store, name, k, stretch, OWN, ("lengths",)):
             yield lengths
 
 
@@ -332,22 +334,22 @@ def _stretch_of_blocks(store: Store, name: str, k: int) -> np.ndarray:
     return facts[:, -1].astype(np.int64)
 
 
-def _stored(
+def _read_segment(
     store: Store, name: str, k: int, stretch: int, segment: int, columns: Sequence[str]
 ) -> Iterator[list[np.ndarray]]:
     """Yield the columns of a segment, block by block; the last column, too small to be cut, ends a block."""
-    found = stored_pieces(store, [layout.EDGES.format(name, k, stretch)], segment)
-    pieces = [piece for piece in found if piece.column in columns]
+    all_pieces = stored_pieces(store, [layout.EDGES.format(name, k, stretch)], segment)
+    pieces = [piece for piece in all_pieces if piece.column in columns]
     dtypes = {piece.column: piece.dtype for piece in pieces}
-    held: dict[str, list[np.ndarray]] = {column: [] for column in columns}
+    parts: dict[str, list[np.ndarray]] = {column: [] for column in columns}
     for piece, values in zip(pieces, read_pieces(store, pieces), strict=True):
-        held[piece.column].append(values)
+        parts[piece.column].append(values)
         if piece.column == columns[-1]:
-            yield [_joined(held[column], dtypes.get(column, "f8")) for column in columns]
-            held = {column: [] for column in columns}
+            yield [_join_pieces(parts[column], dtypes.get(column, "f8")) for column in columns]
+            parts = {column: [] for column in columns}
 
 
-def _joined(parts: Sequence[np.ndarray], dtype: str) -> np.ndarray:
+def _join_pieces(parts: Sequence[np.ndarray], dtype: str) -> np.ndarray:
     """Return the pieces of one column; a large one is stored in several, one without values in none."""
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
 
@@ -356,9 +358,9 @@ def find_median(context: Context, parameters: OneGraph, unit: int) -> dict[str, 
     """Store the median of the squared edge lengths."""
     del unit
     store, name, k = context.store, parameters.name, parameters.n_neighbors
-    found = {"median": streamed_median(lambda: (length**2 for length in edge_lengths(store, name, k)))}
-    store.write_json(layout.EDGE_MEDIAN.format(name, k), found)
-    return found
+    facts = {"median": streamed_median(lambda: (length**2 for length in edge_lengths(store, name, k)))}
+    store.write_json(layout.EDGE_MEDIAN.format(name, k), facts)
+    return facts
 
 
 def create_degrees(context: Context, parameters: WeightsParameters) -> None:
@@ -373,41 +375,41 @@ def weight_edges(context: Context, parameters: WeightsParameters, unit: int) -> 
     store = context.store
     weighting = parameters.weighting
     graph, k, n_samples = weighting.graph, weighting.n_neighbors, parameters.stretches.n_samples
-    own = parameters.stretches.rows(unit)
+    unit_rows = parameters.stretches.rows(unit)
     t = _kernel_width(store, weighting)
-    degrees = np.zeros(own.stop - own.start)
+    degrees = np.zeros(unit_rows.stop - unit_rows.start)
     weigh = EdgeWeights(context, [weighting])
     n_edges = n_underflow = 0
 
     def add_incoming(segment: int) -> None:
         for row, other, value in incoming_blocks(context, graph, k, unit, segment):
-            np.add.at(degrees, row - own.start, weigh(row, other, value, weighting, t))
+            np.add.at(degrees, row - unit_rows.start, weigh(row, other, value, weighting, t))
 
     # in the order of the rows that list the edges, so that degrees do not depend on the stretches, to the bit
     add_incoming(BEFORE)
     for source, target, value in edge_blocks(context, graph, k, unit):
         weight = weigh(source, target, value, weighting, t)
-        np.add.at(degrees, source - own.start, weight)
-        inside = (target >= own.start) & (target < own.stop)
-        np.add.at(degrees, target[inside] - own.start, weight[inside])
+        np.add.at(degrees, source - unit_rows.start, weight)
+        inside = (target >= unit_rows.start) & (target < unit_rows.stop)
+        np.add.at(degrees, target[inside] - unit_rows.start, weight[inside])
         n_edges += weight.size
         n_underflow += int(np.count_nonzero(weigh.counted(source, target, weight == 0, weighting)))
     add_incoming(AFTER)
-    rows = None if weigh.rows is None else weigh.rows[own]
-    loops = loop_weights(store, weighting, rows, own)
+    rows = None if weigh.rows is None else weigh.rows[unit_rows]
+    loops = loop_weights(store, weighting, rows, unit_rows)
     if loops is not None:
         degrees += loops
     isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
     n_meant = degrees.size
     if weighting.connects != "all":
-        meant = context.counted_rows(own)[0].is_labeled == (weighting.connects == "labeled")
+        meant = context.counted_rows(unit_rows)[0].is_labeled == (weighting.connects == "labeled")
         n_meant, isolated = int(np.count_nonzero(meant)), isolated & meant
-    store.open(layout.DEGREES.format(weighting.key))[own] = degrees
+    store.open(layout.DEGREES.format(weighting.key))[unit_rows] = degrees
     volumes = [float(degrees[block].sum()) for block in row_blocks(degrees.size, block_rows(n_samples))]
     facts = np.zeros((len(volumes), len(layout.WEIGHT_FACTS)))
     facts[:, 0], facts[:, -1] = t, volumes
     facts[0, 1:-1] = n_edges, n_underflow, np.count_nonzero(isolated), n_meant
-    first = own.start // block_rows(n_samples)
+    first = unit_rows.start // block_rows(n_samples)
     store.open(layout.WEIGHT_PARTS.format(weighting.key))[first : first + len(facts)] = facts
 
 
@@ -433,16 +435,16 @@ def weight_summary(store: Store, weighting: Weighting) -> dict[str, Any]:
 
 
 def loop_weights(
-    store: Store, weighting: Weighting, rows: np.ndarray | None, own: slice = slice(None)
+    store: Store, weighting: Weighting, rows: np.ndarray | None, some_rows: slice = slice(None)
 ) -> float | np.ndarray | None:
-    """Return the weights of self-loops of the rows `own`, which are not in :func:`edge_blocks`.
+    """Return the weights of self-loops of the rows `some_rows`, which are not in :func:`edge_blocks`.
 
     They are a scalar, or (n_rows,) float64; None for no self-loops. `rows` are the sample weights, None for 1 each.
     """
     if weighting.self_loops:
         return 1.0 if rows is None else rows**2
     if weighting.graph == GIVEN:
-        diagonal: np.ndarray = store.open(layout.GIVEN_DIAGONAL)[own]
+        diagonal: np.ndarray = store.open(layout.GIVEN_DIAGONAL)[some_rows]
         return diagonal if rows is None else rows**2 * diagonal
     return None
 
@@ -646,12 +648,12 @@ def goes_by_labels(weighting: Weighting) -> bool:
 
 def weights_cost(n_samples: int, n_rows: int, weighting: Weighting, streamed: Cost, process: Cost) -> Cost:
     """Return the memory cost of a "weights" unit of `n_rows` rows, with blocks of edges that cost `streamed`."""
-    own = Array("labels of the unit's rows, and of those that count", (3, n_rows))
+    label_copies = Array("labels of the unit's rows, and of those that count", (3, n_rows))
     return (
         *process,
         Array("degrees, sums of a block, and weights of self-loops", (3, n_rows)),
         *streamed,
-        *((*marks_cost(n_samples), own) if goes_by_labels(weighting) else ()),
+        *((*marks_cost(n_samples), label_copies) if goes_by_labels(weighting) else ()),
     )
 
 

@@ -143,13 +143,13 @@ class Seen:
     dimension: float
 
 
-def engine_of_sample(spec: GraphSpec, shape: Shape, k: int, seen: Seen, others: Collection[str]) -> Engine:
+def engine_of_sample(spec: GraphSpec, shape: Shape, k: int, sample: Seen, others: Collection[str]) -> Engine:
     """Return the engine that the sample speaks for, that of `spec` or one of `others`."""
-    spec = replace(spec, projection=seen.compared)
-    finds_few = 1 - seen.recall > MISSES * (1 - spec.recall)
-    engine, seconds = spec.engine, cells_seconds(shape, spec, k, seen.n_met)
-    if "descent" in others and seen.dimension <= MAX_DIMENSION:
-        by_descent = descent_seconds(shape, spec, k, seen.dimension)
+    spec = replace(spec, projection=sample.compared)
+    finds_few = 1 - sample.recall > MISSES * (1 - spec.recall)
+    engine, seconds = spec.engine, cells_seconds(shape, spec, k, sample.n_met)
+    if "descent" in others and sample.dimension <= MAX_DIMENSION:
+        by_descent = descent_seconds(shape, spec, k, sample.dimension)
         if finds_few or by_descent < SURELY * seconds:
             engine, seconds, finds_few = "descent", by_descent, False
     if "exact" in others and (finds_few or exact_seconds(shape, k) <= 2 * seconds):

@@ -85,14 +85,14 @@ def split_graphs(first_equal: np.ndarray, blocks: FeatureBlocks, random_state: i
     order = np.argsort(np.random.PCG64([random_state, sizes.size]).random_raw(sizes.size), kind="stable")
     half = np.empty(sizes.size, np.uint8)
     half[order] = 2 * np.cumsum(sizes[order]) - sizes[order] > n_features  # the middle of the group
-    own = half[group]
-    found = np.stack([own == 0, own == 1, 1 - own]).astype(np.uint8)
+    half_of_feature = half[group]
+    masks = np.stack([half_of_feature == 0, half_of_feature == 1, 1 - half_of_feature]).astype(np.uint8)
     for graph in (0, 1) if gap is not None else ():
-        tested = np.sort(places[own != graph])
-        found[graph] &= np.searchsorted(tested, places - gap, "right") == np.searchsorted(tested, places + gap, "left")
-    if not found[:2].any(axis=1).all():
-        found[:2], found[2] = 1, 2
-    return found
+        tested = np.sort(places[half_of_feature != graph])
+        masks[graph] &= np.searchsorted(tested, places - gap, "right") == np.searchsorted(tested, places + gap, "left")
+    if not masks[:2].any(axis=1).all():
+        masks[:2], masks[2] = 1, 2
+    return masks
 
 
 def feature_axis(names: Sequence[str], *, is_asked: bool = False) -> np.ndarray | None:

@@ -33,19 +33,19 @@ def induced_lists(store: Store, name: str, rows: np.ndarray) -> tuple[np.ndarray
     n_samples, k = indices.shape
     place = np.full(n_samples, -1, dtype=indices.dtype)
     place[rows] = np.arange(rows.size)
-    found = np.empty((rows.size, k), dtype=indices.dtype)
+    induced = np.empty((rows.size, k), dtype=indices.dtype)
     lengths = np.empty((rows.size, k))
     for block in row_blocks(n_samples, block_rows(n_samples)):
         part = slice(*np.searchsorted(rows, [block.start, block.stop]))
         if part.start == part.stop:
             continue
-        own = rows[part] - block.start
-        listed = indices[block][own]
-        kept = np.where(listed >= 0, place[listed], -1)
-        order = np.argsort(kept < 0, axis=1, kind="stable")
-        found[part] = np.take_along_axis(kept, order, axis=1)
-        lengths[part] = np.take_along_axis(np.where(kept >= 0, distances[block][own], np.inf), order, axis=1)
-    return found, lengths
+        at = rows[part] - block.start
+        listed = indices[block][at]
+        others = np.where(listed >= 0, place[listed], -1)
+        order = np.argsort(others < 0, axis=1, kind="stable")
+        induced[part] = np.take_along_axis(others, order, axis=1)
+        lengths[part] = np.take_along_axis(np.where(others >= 0, distances[block][at], np.inf), order, axis=1)
+    return induced, lengths
 
 
 def induced_matrix(store: Store, rows: np.ndarray) -> sp.csr_matrix:

@@ -64,10 +64,10 @@ class KNNGraph:
     def __repr__(self) -> str:
         """Return sizes, metric and recall."""
         scaling = f", graph_scaling={self.graph_scaling!r}" if self.graph_scaling else ""
-        found = "exact" if self.recall is None else f"recall about {self.recall:.1%}"
-        found = "recall unknown" if self.recall is not None and np.isnan(self.recall) else found
+        quality = "exact" if self.recall is None else f"recall about {self.recall:.1%}"
+        quality = "recall unknown" if self.recall is not None and np.isnan(self.recall) else quality
         n_samples, n_neighbors = self.indices.shape
-        return f"<KNNGraph of {n_samples} rows: {n_neighbors} neighbors, {self.metric}{scaling}, {found}>"
+        return f"<KNNGraph of {n_samples} rows: {n_neighbors} neighbors, {self.metric}{scaling}, {quality}>"
 
     def to_csr(self, mode: Literal["distance", "connectivity"] = "distance") -> sp.csr_matrix:
         """Return the lists as an (n_samples, n_samples) CSR matrix, float64, as scikit-learn's ``kneighbors_graph``."""
@@ -97,11 +97,11 @@ class KNNGraph:
             for name, array in ((INDICES, self.indices), (DISTANCES, self.distances))
         ]
         meta, rows = sp.csr_matrix((0, 0)), lists[0].chunks[0]
-        found = da.map_blocks(_csr, *lists, mode, n_samples, chunks=(rows, (n_samples,)), dtype=float, meta=meta)
+        graph = da.map_blocks(_csr, *lists, mode, n_samples, chunks=(rows, (n_samples,)), dtype=float, meta=meta)
         if not symmetric:
-            return found
-        mirrored = found.rechunk((rows, rows)).T.rechunk((rows, (n_samples,)))
-        return da.map_blocks(_larger, found, mirrored, dtype=float, meta=meta)
+            return graph
+        mirrored = graph.rechunk((rows, rows)).T.rechunk((rows, (n_samples,)))
+        return da.map_blocks(_larger, graph, mirrored, dtype=float, meta=meta)
 
     def save(self, path: str | Path) -> None:
         """Write the lists as a Zarr group, which an estimator accepts as ``graph`` and a job as ``graph.precomputed``.
@@ -123,10 +123,10 @@ class KNNGraph:
 
 def _csr(indices: np.ndarray, distances: np.ndarray, mode: str, n_samples: int) -> sp.csr_matrix:
     """Return the lists of some rows as CSR of `n_samples` columns."""
-    found = indices >= 0
-    indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
-    data = distances[found] if mode == "distance" else np.ones(int(found.sum()))
-    return sp.csr_matrix((data, indices[found], indptr), shape=(len(indices), n_samples))
+    is_listed = indices >= 0
+    indptr = np.concatenate([[0], np.cumsum(is_listed.sum(axis=1))])
+    data = distances[is_listed] if mode == "distance" else np.ones(int(is_listed.sum()))
+    return sp.csr_matrix((data, indices[is_listed], indptr), shape=(len(indices), n_samples))
 
 
 def _larger(block: sp.csr_matrix, mirrored: Any) -> sp.csr_matrix:

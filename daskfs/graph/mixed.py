@@ -72,13 +72,13 @@ def mix_lists(context: Context, parameters: MixedParameters, unit: int) -> dict[
     n_open = 0
     for rows in unit_blocks(shape.n_samples, parameters.blocks_per_unit, unit):
         indices, distances = (part[rows, :width] for part in candidates)
-        found = np.empty((len(indices), k), indices.dtype), np.empty((len(indices), k))
-        for some in row_blocks(len(indices), max(1, MIXED_ENTRIES // (width + 4 * k))):
-            where = slice(rows.start + some.start, rows.start + some.stop)
-            *parts, is_open = merge(where, indices[some], distances[some])
-            found[0][some], found[1][some] = parts
+        mixed = np.empty((len(indices), k), indices.dtype), np.empty((len(indices), k))
+        for block in row_blocks(len(indices), max(1, MIXED_ENTRIES // (width + 4 * k))):
+            where = slice(rows.start + block.start, rows.start + block.stop)
+            *parts, is_open = merge(where, indices[block], distances[block])
+            mixed[0][block], mixed[1][block] = parts
             n_open += int(np.count_nonzero(is_open))
-        put_lists(store, lists.name, rows, *found)
+        put_lists(store, lists.name, rows, *mixed)
     return {"n_open": n_open}
 
 
@@ -98,12 +98,12 @@ class _Merge:
         is_labeled = ~np.isnan(self._target[rows])
         both = is_labeled[:, None] & (indices >= 0) & ~np.isnan(self._target[indices])
         if self._lists.neighbors == "x":
-            own = np.broadcast_to(self._target[rows, None], both.shape)
-            lengths[both] = np.abs(self._target[indices[both]] - own[both]) / self._by_target.scale
-            return *_padded(indices, lengths, self._k), np.zeros(len(indices), bool)
-        found, long = _padded(indices, lengths, self._k)
+            own_targets = np.broadcast_to(self._target[rows, None], both.shape)
+            lengths[both] = np.abs(self._target[indices[both]] - own_targets[both]) / self._by_target.scale
+            return *_pad_lists(indices, lengths, self._k), np.zeros(len(indices), bool)
+        merged_indices, long = _pad_lists(indices, lengths, self._k)
         if not is_labeled.any():
-            return found, long, np.zeros(len(indices), bool)
+            return merged_indices, long, np.zeros(len(indices), bool)
         by_target = listed_by_target(self._by_target, self._target, rows, self._k)
         # unlabeled rows that are not candidates are no nearer than the last candidate; there are none if all are met
         met = np.count_nonzero((indices >= 0) & ~both, axis=1) == self._n_unlabeled
@@ -114,16 +114,16 @@ class _Merge:
             np.concatenate([lengths[is_labeled], by_target[1][is_labeled]], axis=1),
             self._k,
         )
-        found[is_labeled], long[is_labeled] = merged
-        return found, long, is_labeled & (long[:, -1] > reach)
+        merged_indices[is_labeled], long[is_labeled] = merged
+        return merged_indices, long, is_labeled & (long[:, -1] > reach)
 
 
-def _padded(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _pad_lists(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the first k entries of each row, padded with -1 and inf."""
     width = min(k, indices.shape[1])
-    found, long = np.full((len(indices), k), -1, indices.dtype), np.full((len(indices), k), np.inf)
-    found[:, :width], long[:, :width] = indices[:, :width], lengths[:, :width]
-    return found, long
+    padded, long = np.full((len(indices), k), -1, indices.dtype), np.full((len(indices), k), np.inf)
+    padded[:, :width], long[:, :width] = indices[:, :width], lengths[:, :width]
+    return padded, long
 
 
 def open_rows(store: Store, name: str) -> int:

@@ -128,9 +128,9 @@ def close_band(
         Smallest distances so far, ascending, (n_queries, k) float64.
     """
     base = prepare_rows(rows, spec.metric)
-    asked: Any = sp.csr_matrix(queries) if is_sparse(rows) else queries
+    rows_of_queries: Any = sp.csr_matrix(queries) if is_sparse(rows) else queries
     k = nearest.shape[1]
-    _, distances = exact_neighbors(prepare_rows(asked, spec.metric, like=base), numbers, base, start, k)
+    _, distances = exact_neighbors(prepare_rows(rows_of_queries, spec.metric, like=base), numbers, base, start, k)
     return np.sort(np.concatenate([nearest, distances], axis=1), axis=1)[:, :k]
 
 
@@ -144,11 +144,11 @@ def close_recall(context: Context, parameters: SearchParameters, unit: int) -> d
     numbers = store.open(layout.KNN_QUERY_ROWS.format(name))[...]
     exact = np.sort(np.concatenate(list(by_band), axis=1), axis=1)[:, :k]
     lists = store.open(layout.KNN_DISTANCES.format(name))
-    found = read_listed(lists, numbers, block_rows(lists.shape[0]))
-    wanted = np.isfinite(exact)  # fewer than k if a row shares no feature with the others
+    listed = read_listed(lists, numbers, block_rows(lists.shape[0]))
+    finite = np.isfinite(exact)  # fewer than k if a row shares no feature with the others
     farthest = exact[:, k - 1 :]
-    reached = (found <= farthest + np.abs(farthest) * DISTANCE_TOLERANCE) & np.isfinite(found)
-    summary = {"value": float(reached[wanted].mean()) if wanted.any() else 1.0, "n_rows": int(numbers.size), "k": k}
+    reached = (listed <= farthest + np.abs(farthest) * DISTANCE_TOLERANCE) & np.isfinite(listed)
+    summary = {"value": float(reached[finite].mean()) if finite.any() else 1.0, "n_rows": int(numbers.size), "k": k}
     store.write_json(layout.RECALL_SUMMARY.format(name), summary)
     return summary
 

@@ -64,8 +64,8 @@ def block_rows(n_samples: int) -> int:
 
     Edge sums are taken block by block, so the block size depends on n_samples alone, not on workers or memory.
     """
-    wanted = 1 << max(0, (n_samples // 16 - 1).bit_length())
-    return int(np.clip(wanted, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
+    height = 1 << max(0, (n_samples // 16 - 1).bit_length())
+    return int(np.clip(height, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
 
 
 def create_list_arrays(store: Store, name: str, n_samples: int, k: int) -> None:
@@ -92,8 +92,8 @@ def step_rows(shape: Shape) -> int:
     They are whole blocks of the kernel, fewer for wide rows, and at most the rows of a band.
     """
     fitting = STEP_BYTES * shape.n_samples // max(shape.x_bytes, 1)
-    wanted = int(np.clip(fitting, *STEP_ROWS))
-    return min(wanted - wanted % BLOCK_ROWS, shape.tile_rows)
+    height = int(np.clip(fitting, *STEP_ROWS))
+    return min(height - height % BLOCK_ROWS, shape.tile_rows)
 
 
 def spilled_rows(shape: Shape) -> int:
@@ -202,12 +202,12 @@ def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
     name, before = "rows of a group", "these before they are rescaled"
     if not shape.is_sparse:
         rows = (copies, n_members, shape.n_features)
-        return (Array(name, rows, dtype), *(Array(before, rows, own) for own in stored))
+        return (Array(name, rows, dtype), *(Array(before, rows, kept_dtype) for kept_dtype in stored))
     nnz = n_members * ((shape.nnz or 0) // max(shape.n_samples, 1))
     return (
         *sparse_values(f"{name}, run by run and as one", 2 * copies, nnz, dtype),
         Array("where they begin", (2 * copies, n_members), "int64"),
-        *(Array(before, (copies, nnz), own) for own in stored),
+        *(Array(before, (copies, nnz), kept_dtype) for kept_dtype in stored),
     )
 
 
@@ -275,19 +275,19 @@ def partition_rows(
     values may be missing, which needs more memory.
     """
     n = shape.n_samples
-    held = total(member_cost(shape, spec, k, 1, pairwise=pairwise))
+    row_bytes = total(member_cost(shape, spec, k, 1, pairwise=pairwise))
     n_groups = -(-n * member_bytes(shape, spec, k) // GROUP_BYTES)
     if n_groups > MANY_GROUPS:
         n_groups = int(MANY_GROUPS * np.sqrt(n_groups / MANY_GROUPS))
     n_groups = max(n_groups, min(LEAST_GROUPS, n // GROUP_ROWS), 1)
     sampled = sample_rows(shape).size
     if available is not None:
-        n_groups = max(n_groups, int(np.ceil(LARGEST_GROUP * (n * held) / max(available, held))))
+        n_groups = max(n_groups, int(np.ceil(LARGEST_GROUP * (n * row_bytes) / max(available, row_bytes))))
     n_groups = int(min(n_groups, max(1, sampled // 64)))
     n_cells = int(np.clip(n // cell_rows(k), n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
     max_members = min(max(16 * k, int(LARGEST_GROUP * n / n_groups)), MOST_MEMBERS)
     if available is not None:
-        max_members = max(16 * k, min(max_members, available // held))
+        max_members = max(16 * k, min(max_members, available // row_bytes))
     bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
     return Partitioning(n_groups, n_cells, bands, max_members, _blocks_per_merge(n, k, available))
 

@@ -136,7 +136,7 @@ def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[
         cells = train_cells(sampled, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes)
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
-        seen = Seen(
+        seen_by_sample = Seen(
             compared=space.n_components if is_sketched(space, spec) else None,
             n_met=members.cell.size / len(judged) * n_samples / len(cells.cell_centers),
             recall=space.kept * cells.expected_recall,
@@ -144,7 +144,7 @@ def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[
         )
         # NN-descent would search rows filled with means
         others = [engine for engine in parameters.others if engine != "descent" or not tiles.is_pairwise]
-        engine = engine_of_sample(spec, tiles.shape, k, seen, others)
+        engine = engine_of_sample(spec, tiles.shape, k, seen_by_sample, others)
         if engine in DESCENTS and n_samples <= min(plan.max_members, ONE_GROUP):
             cells = one_cell(sampled)
             members = assign_rows(judged, cells)
@@ -168,8 +168,8 @@ def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[
         "copies": members.row.size / len(judged),
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
-        "expected_recall": space.kept if engine in DESCENTS else seen.recall,
-        "dimension": seen.dimension,
+        "expected_recall": space.kept if engine in DESCENTS else seen_by_sample.recall,
+        "dimension": seen_by_sample.dimension,
         "engine": engine,
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
@@ -257,8 +257,8 @@ def _stored_space(context: Context, spec: GraphSpec) -> Space:
 def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
     store = context.store
     summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
-    found = store.read_each((layout.KNN_CELLS.format(spec.name, name), ...) for name in CELL_ARRAYS)
-    parts: dict[str, Any] = dict(zip(CELL_ARRAYS, found, strict=True))
+    arrays = store.read_each((layout.KNN_CELLS.format(spec.name, name), ...) for name in CELL_ARRAYS)
+    parts: dict[str, Any] = dict(zip(CELL_ARRAYS, arrays, strict=True))
     parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows", "trained_share")}
     return Cells(**parts)
 
@@ -295,13 +295,13 @@ def assign_bands(context: Context, parameters: SearchParameters, unit: int) -> d
     members = joined_members(parts)
     X = stack_blocks(blocks)
     shards = ShardWriter(store, layout.SPILL_ROWS.format(spec.name, unit))
-    shards.write(_spilled(X, members, start, spilled_rows(tiles.shape)))
+    shards.write(_spill_rows(X, members, start, spilled_rows(tiles.shape)))
     shards.close()
     sizes = np.bincount(members.group, minlength=plan.n_groups)
     return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
 
 
-def _spilled(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows: int) -> Iterator[Piece]:
+def _spill_rows(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows: int) -> Iterator[Piece]:
     """Yield the rows of a unit by group, `n_rows` at a time, after their numbers and the cells they probe."""
     # one column instead of three
     member = (members.row + start) << 8 | members.is_home.astype(np.int64) << 7 | np.diff(members.starts)
@@ -313,8 +313,8 @@ def _spilled(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows
         yield group, "cell", members.cell[members.starts[first] : members.starts[last]]
         if lengths is not None:
             yield group, "length", lengths[rows]
-        for some in row_blocks(rows.size, n_rows):
-            block = X[rows[some]]
+        for places in row_blocks(rows.size, n_rows):
+            block = X[rows[places]]
             if is_sparse(block):
                 yield group, "indices", block.indices.astype(np.int32)
                 yield group, "data", block.data
@@ -335,11 +335,11 @@ def build_group(context: Context, parameters: SearchParameters, unit: int) -> di
     compared = spec if tiles.is_pairwise or is_sketched(space, spec) else replace(spec, projection=None)
     width = search_width(compared, k, pairwise=tiles.is_pairwise)
     n_parts, shards = 0, ShardWriter(store, layout.SPILL_LISTS.format(spec.name, unit))
-    for wanted in runs.parts(plan.max_members):
-        rows, is_home, starts, cell = runs.members(wanted)
+    for pairs in runs.parts(plan.max_members):
+        rows, is_home, starts, cell = runs.members(pairs)
         if not rows.size:
             continue
-        X = tiles.scales.rescaled(runs.values(wanted), spec.read_scaling)
+        X = tiles.scales.rescaled(runs.values(pairs), spec.read_scaling)
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.read_scaling))
         with one_thread():
             sketch = space.sketch(X) if engine == "descent" or is_sketched(space, spec) else None
@@ -354,7 +354,7 @@ def build_group(context: Context, parameters: SearchParameters, unit: int) -> di
                 indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
                 if not tiles.is_pairwise:
                     fill_short_lists(X, spec.metric, is_home, indices, distances)
-        shards.write(_listed(plan, tiles.shape.n_samples, k, rows, (indices, distances)))
+        shards.write(_lists_by_unit(plan, tiles.shape.n_samples, k, rows, (indices, distances)))
         n_parts += 1
     shards.close()
     return {"engine": engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
@@ -412,54 +412,57 @@ class _Runs:
         Shapes (n_members,) int64, (n_members,) bool, (n_members + 1,) int64 and (n_pairs,) int32.
         """
         member, cell = self._member[pairs], self._cell[pairs]
-        own = np.ones(self._cell.size, dtype=bool)
-        own[1:] = self._member[1:] != self._member[:-1]
+        is_first = np.ones(self._cell.size, dtype=bool)
+        is_first[1:] = self._member[1:] != self._member[:-1]
         taken, counts = np.unique(member, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(counts)])
         # a member's home is its first cell; in a part without it the member is a visitor
-        is_home = self._is_home[taken] & own[pairs][starts[:-1]]
+        is_home = self._is_home[taken] & is_first[pairs][starts[:-1]]
         return self._rows[taken], is_home, starts, cell - cell.min(initial=0)
 
     def values(self, pairs: np.ndarray) -> np.ndarray | sp.csr_matrix:
         """Return the rows of one part as stored, shape (n_members, n_features), dense or CSR; `pairs` is a mask."""
-        wanted = np.zeros(self.n_members, dtype=bool)
-        wanted[self._member[pairs]] = True
+        is_member = np.zeros(self.n_members, dtype=bool)
+        is_member[self._member[pairs]] = True
         if not self._shape.is_sparse:
-            return self._chosen("values", wanted, (self._shape.n_features,), self._shape.dtype)
-        entries = np.repeat(wanted, self._length)
-        data, indices = self._chosen("data", entries, (), self._shape.dtype), self._chosen("indices", entries, (), "i4")
-        indptr = np.concatenate([[0], np.cumsum(self._length[wanted])])
+            return self._select_entries("values", is_member, (self._shape.n_features,), self._shape.dtype)
+        entries = np.repeat(is_member, self._length)
+        data, indices = (
+            self._select_entries("data", entries, (), self._shape.dtype),
+            self._select_entries("indices", entries, (), "i4"),
+        )
+        indptr = np.concatenate([[0], np.cumsum(self._length[is_member])])
         return sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self._shape.n_features))
 
-    def _chosen(self, column: str, mask: np.ndarray, row_shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    def _select_entries(self, column: str, mask: np.ndarray, row_shape: tuple[int, ...], dtype: str) -> np.ndarray:
         """Return the entries of a column where a mask over all of them is True; other pieces are not read."""
         chosen = np.empty((np.count_nonzero(mask), *row_shape), dtype)
         pieces = [piece for piece in self._pieces if piece.column == column]
         ends = np.cumsum([piece.n_rows for piece in pieces], dtype=np.int64)
-        wanted = [mask[end - piece.n_rows : end] for piece, end in zip(pieces, ends, strict=True)]
-        read = read_pieces(self._store, (piece for piece, own in zip(pieces, wanted, strict=True) if own.any()))
+        masks = [mask[end - piece.n_rows : end] for piece, end in zip(pieces, ends, strict=True)]
+        read = read_pieces(self._store, (piece for piece, part in zip(pieces, masks, strict=True) if part.any()))
         done = 0
-        for own in filter(np.any, wanted):
+        for part in filter(np.any, masks):
             values = next(read)
-            count = int(np.count_nonzero(own))
-            chosen[done : done + count] = values if count == own.size else values[own]
+            count = int(np.count_nonzero(part))
+            chosen[done : done + count] = values if count == part.size else values[part]
             done += count
         return chosen
 
 
-def _listed(
+def _lists_by_unit(
     plan: Partitioning, n_samples: int, k: int, rows: np.ndarray, lists: tuple[np.ndarray, np.ndarray]
 ) -> Iterator[Piece]:
     """Yield the lists of one part, filled up to length k, by "merge" unit; `rows`, their numbers, are ascending."""
     for unit in range(plan.merge_units(n_samples)):
-        wanted = plan.merged(n_samples, unit)
-        own = slice(*np.searchsorted(rows, [wanted.start, wanted.stop]))
-        indices, distances = (found[own] for found in lists)
+        unit_rows = plan.merged(n_samples, unit)
+        positions = slice(*np.searchsorted(rows, [unit_rows.start, unit_rows.stop]))
+        indices, distances = (column[positions] for column in lists)
         named = np.full((len(indices), k), -1, index_dtype(n_samples))
         named[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
         lengths = np.full(named.shape, np.inf)
         lengths[:, : distances.shape[1]] = distances
-        yield unit, "row", rows[own]
+        yield unit, "row", rows[positions]
         yield unit, "indices", named
         yield unit, "distances", lengths
 
@@ -469,28 +472,28 @@ def merge_lists(context: Context, parameters: SearchParameters, unit: int) -> di
     """Merge the lists of one unit's rows from all groups, or run an exact search if it replaced the cells."""
     spec, k, plan = parameters.graph, parameters.k, parameters.partitioning
     store, n_samples = context.store, context.tiles.shape.n_samples
-    wanted = plan.merged(n_samples, unit)
+    unit_rows = plan.merged(n_samples, unit)
     if chosen_engine(store, spec.name) == "exact":
-        return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
+        return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), unit_rows))
     n_short = 0
     lists = (layout.SPILL_LISTS.format(spec.name, group) for group in range(plan.n_groups))
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
     rows, indices, distances = read_columns(store, stored_pieces(store, lists, unit), dtypes)
     order = np.argsort(rows, kind="stable")
-    for here in row_blocks(wanted.stop, block_rows(n_samples), wanted.start):
+    for here in row_blocks(unit_rows.stop, block_rows(n_samples), unit_rows.start):
         merged = np.empty((here.stop - here.start, k), indices.dtype), np.empty((here.stop - here.start, k))
         for piece in row_blocks(here.stop - here.start, rows_at_a_merge(k)):
             first, stop = here.start + piece.start, here.start + piece.stop
-            some = order[slice(*np.searchsorted(rows, [first, stop], sorter=order))]
-            merged[0][piece], merged[1][piece] = _merged(
-                rows[some] - first, indices[some], distances[some], stop - first, k
+            entries = order[slice(*np.searchsorted(rows, [first, stop], sorter=order))]
+            merged[0][piece], merged[1][piece] = _merge_rows(
+                rows[entries] - first, indices[entries], distances[entries], stop - first, k
             )
         put_lists(store, spec.name, here, *merged)
         n_short += int((merged[0][:, -1] < 0).sum())
     return {"n_short": n_short}
 
 
-def _merged(
+def _merge_rows(
     row: np.ndarray, indices: np.ndarray, distances: np.ndarray, n_rows: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Merge lists, sorted by row, into one per row."""
@@ -535,7 +538,7 @@ def _centering(search: Search) -> tuple[Cost, ...]:
     """Return the memory costs of centering a dense sample, of finding directions, and of evaluating them."""
     n, dtype = search.n_sampled, str(search.dtype)
     sample = (Array("rows of the sample", (n, search.shape.n_features), dtype),)
-    moved = (*sample, *_shifted(search, n))
+    moved = (*sample, *_centering_cost(search, n))
     if search.spec.projection is None:
         return (moved,)
     n_fitting, n_judging = (min(2 * rows, n) for rows in (FITTING_ROWS, JUDGING_ROWS))
@@ -543,8 +546,8 @@ def _centering(search: Search) -> tuple[Cost, ...]:
     fitting = Array("rows that directions are found from", (n_fitting, search.shape.n_features), dtype)
     return (
         moved,
-        (*sample, *unit, fitting, *_shifted(search, n_fitting)),
-        (*sample, *unit, *fullest(_shifted(search, n_judging), _judging(search, n_judging))),
+        (*sample, *unit, fitting, *_centering_cost(search, n_fitting)),
+        (*sample, *unit, *fullest(_centering_cost(search, n_judging), _judging(search, n_judging))),
     )
 
 
@@ -568,7 +571,7 @@ def _judging(search: Search, n_rows: int) -> Cost:
     )
 
 
-def _shifted(search: Search, n_rows: int) -> Cost:
+def _centering_cost(search: Search, n_rows: int) -> Cost:
     """Return the memory cost of centering dense rows, in float64 unless they are float32."""
     rows = (n_rows, search.shape.n_features)
     single = Array("differences in float32", rows, "float32")

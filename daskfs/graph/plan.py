@@ -88,7 +88,7 @@ def plan_graph(
 
 def search_warnings(stages: Iterable[Stage], n_samples: int) -> list[RunWarning]:
     """Warn of each search whose cells exceed the memory of a worker, as wide rows give few cells."""
-    found = []
+    warnings = []
     for stage in stages:
         if (parameters := stage.parameters_of(CELLS_STAGE)) is None:
             continue
@@ -100,8 +100,8 @@ def search_warnings(stages: Iterable[Stage], n_samples: int) -> list[RunWarning]
                 "are found. Compare rows in principal components, as by transform: "
                 "{graph: zscore+pca=50}, or raise cluster.memory_limit"
             )
-            found.append(RunWarning("search in pieces", LIMITS, text, (name,), "graph"))
-    return found
+            warnings.append(RunWarning("search in pieces", LIMITS, text, (name,), "graph"))
+    return warnings
 
 
 def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> Stage:
@@ -200,8 +200,8 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     # the distances of the recall queries from all "assign" units
     distances = n_assigning * search.n_asked * search.k * WORD
 
-    def stage(kind: StageKind[SearchParameters], n_units: int, **own: Any) -> Stage:
-        return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **own)
+    def stage(kind: StageKind[SearchParameters], n_units: int, **more: Any) -> Stage:
+        return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **more)
 
     cells = Stage.of(
         CELLS_STAGE,

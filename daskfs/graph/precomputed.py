@@ -90,7 +90,7 @@ class NeighborLists:
     @property
     def held_bytes(self) -> int:
         """Bytes that any read needs, however small."""
-        return _held(self.indices, self.distances)
+        return _held_bytes(self.indices, self.distances)
 
     def check_size(self, n_samples: int, k: int) -> None:
         """Raise :class:`InputError` unless every row has a list of at least `k` neighbors."""
@@ -175,7 +175,7 @@ class WeightMatrix:
     @property
     def held_bytes(self) -> int:
         """Bytes that any read of entries needs, however small."""
-        return _held(self.rows, self.columns, self.values)
+        return _held_bytes(self.rows, self.columns, self.values)
 
     @property
     def read_entries(self) -> int:
@@ -214,13 +214,13 @@ class WeightMatrix:
             rows, columns, values = self.rows[span], self.columns[span], self.values[span]
             count_bytes(read=columns.nbytes + values.nbytes)
             for part in row_blocks(len(values), run_entries(self.n_entries)):
-                yield self._checked(
+                yield self._check_entries(
                     rows[part].astype(np.int64, copy=False),
                     columns[part].astype(np.int64, copy=False),
                     values[part].astype(np.float64, copy=False),
                 )
 
-    def _checked(
+    def _check_entries(
         self, rows: np.ndarray, columns: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         n = self.shape[0]
@@ -257,15 +257,15 @@ class EntryRows:
         self._where = where
         self.shape = (n_entries,)
         self.dtype = np.dtype(np.int64)
-        self.held_bytes = WORD * starts.shape[0] + _held(starts)
+        self.held_bytes = WORD * starts.shape[0] + _held_bytes(starts)
 
     def __getitem__(self, entries: slice) -> np.ndarray:
-        starts = self._starts = self._read() if self._starts is None else self._starts
+        starts = self._starts = self._read_starts() if self._starts is None else self._starts
         first, last = np.searchsorted(starts, [entries.start, entries.stop - 1], side="right") - 1
         counts = np.diff(np.clip(starts[first : last + 2], entries.start, entries.stop))
         return np.repeat(np.arange(first, last + 1), counts)
 
-    def _read(self) -> np.ndarray:
+    def _read_starts(self) -> np.ndarray:
         starts = self._unread[:].astype(np.int64, copy=False)
         decreasing = np.flatnonzero(np.diff(starts) < 0)
         if decreasing.size:
@@ -284,7 +284,7 @@ class EntryRows:
 Graph = NeighborLists | WeightMatrix
 
 
-def _held(*parts: Readable) -> int:
+def _held_bytes(*parts: Readable) -> int:
     return sum(int(getattr(part, "held_bytes", 0)) for part in parts)
 
 

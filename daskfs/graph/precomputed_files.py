@@ -69,8 +69,8 @@ def open_graph(path: PathName) -> Graph:
     try:
         if file.is_file() and file.suffix.lower() == ".npz":
             return _npz_matrix(file)
-        if (found := _in_hdf5(file)) is not None:
-            return _matrix_in(Hdf5Folder(found[0]), found[1])
+        if (member := _in_hdf5(file)) is not None:
+            return _matrix_in(Hdf5Folder(member[0]), member[1])
         if _holds_lists(file):
             return _lists(file)
         if (file / layout.RUN_JSON).is_file():
@@ -108,13 +108,13 @@ def _holds_lists(path: StoragePath) -> bool:
 def _lists_of_run(path: StoragePath) -> NeighborLists:
     folder = path / PurePath(layout.KNN_INDICES).parts[0]
     groups = folder.iterdir() if folder.is_dir() else ()
-    found = sorted(group for group in groups if _is_over_x(group.name) and _holds_lists(group))
-    if len(found) != 1:
-        names = ", ".join(str(group) for group in found)
-        problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"
+    candidates = sorted(group for group in groups if _is_over_x(group.name) and _holds_lists(group))
+    if len(candidates) != 1:
+        names = ", ".join(str(group) for group in candidates)
+        problem = f"several graphs, of which one has to be named: {names}" if candidates else "no neighbor lists"
         msg = f"{path} is a run with {problem}."
         raise InputError(msg)
-    return _lists(found[0])
+    return _lists(candidates[0])
 
 
 def _lists(path: StoragePath) -> NeighborLists:
@@ -130,7 +130,7 @@ def _lists(path: StoragePath) -> NeighborLists:
 def _metric_of(path: StoragePath, attributes: Mapping[str, Any]) -> tuple[Metric, Scaling | None]:
     metric, scaling = attributes.get(METRIC_ATTRIBUTE), attributes.get(SCALING_ATTRIBUTE)
     if METRIC_ATTRIBUTE not in attributes:
-        metric, scaling = _named(path.name)
+        metric, scaling = _parse_name(path.name)
     try:
         return checked_metric(metric), scaling_text(scaling, of_graph=True) if scaling else None
     except ValueError as error:
@@ -142,7 +142,7 @@ def _metric_of(path: StoragePath, attributes: Mapping[str, Any]) -> tuple[Metric
         raise InputError(msg) from error
 
 
-def _named(name: str) -> tuple[str, str | None]:
+def _parse_name(name: str) -> tuple[str, str | None]:
     """Return the metric and the scaling that the name of a group of lists consists of."""
     named = re.fullmatch(r"(\w+(?:\(.*\))?)(?:-(.+))?", name)
     return (named[1], named[2]) if named else (name, None)
@@ -150,16 +150,16 @@ def _named(name: str) -> tuple[str, str | None]:
 
 def _is_over_x(name: str) -> bool:
     """Return whether a group of a run holds lists over all columns of X, not by target or over half of the columns."""
-    metric, scaling = _named(name)
+    metric, scaling = _parse_name(name)
     return metric not in ("target", "mixed") and not str(scaling).startswith(HALF)
 
 
 def _check_whole(array: ZarrMember) -> None:
     """Raise :class:`InputError` unless every chunk exists: the readers of sources take a missing one as zeros."""
     with array.path.errors():
-        there, wanted = array.array.nchunks_initialized, array.array.nchunks
-    if there != wanted:
-        msg = f"{array.where} has {there} of its {wanted} chunks: is the run that writes it done, or was it damaged?"
+        there, n_chunks = array.array.nchunks_initialized, array.array.nchunks
+    if there != n_chunks:
+        msg = f"{array.where} has {there} of its {n_chunks} chunks: is the run that writes it done, or was it damaged?"
         raise InputError(msg)
 
 

@@ -160,14 +160,14 @@ def _store_edges(store: Store, runs: _SortedRuns, n_edges: int, n_samples: int) 
     for name, dtype in zip(names, (np.int64, np.int64, np.float64), strict=True):
         store.create(name, (n_edges,), dtype, (GIVEN_BLOCK,))
     stored = 0
-    for pairs, weights in _in_blocks(itertools.starmap(_merged, runs.in_order()), GIVEN_BLOCK):
+    for pairs, weights in _in_blocks(itertools.starmap(_merge_pairs, runs.in_order()), GIVEN_BLOCK):
         part = slice(stored, stored + pairs.size)
         for name, values in zip(names, (pairs // n_samples, pairs % n_samples, weights), strict=True):
             store.open(name)[part] = values
         stored = part.stop
 
 
-def _merged(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _merge_pairs(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of rows and their weights: duplicates summed, then the larger of both triangles."""
     if not keys.size:
         return keys, weights

@@ -77,14 +77,14 @@ class Decomposition:
     @classmethod
     def of(cls, shape: Shape, spec: GraphSpec) -> Decomposition:
         """Return the decomposition for the rows of a graph; only the size of the data decides."""
-        n, p, found = shape.n_samples, shape.n_features, searched_shape(shape, spec).n_features
-        width, n_passes = found + OVERSAMPLED, N_PASSES
+        n, p, n_components = shape.n_samples, shape.n_features, searched_shape(shape, spec).n_features
+        width, n_passes = n_components + OVERSAMPLED, N_PASSES
         if p <= max(FEW_COLUMNS, width * n_passes):
             width, n_passes = p, 1
         elif n <= FEW_ROWS and n * p <= FEW_VALUES:
-            width, n_passes = found, 0
+            width, n_passes = n_components, 0
         n_stretches = int(np.clip(SUMS_BYTES // (WORD * p * width), *N_STRETCHES))
-        return cls(str(spec.scaling), found, width, n_passes, n_stretches)
+        return cls(str(spec.scaling), n_components, width, n_passes, n_stretches)
 
     def is_whole(self, shape: Shape) -> bool:
         """Return whether the block of a pass is the identity matrix."""
@@ -125,8 +125,8 @@ def _blocks(
     """
     weights = context.weights(rows)
     for part, values in context.tiles.aligned_rows(rows, height, without_zscore(chain_of(scaling))):
-        own = None if weights is None else weights[part.start - rows.start : part.stop - rows.start, None]
-        yield part, values, own
+        block_weights = None if weights is None else weights[part.start - rows.start : part.stop - rows.start, None]
+        yield part, values, block_weights
 
 
 def _dense(values: np.ndarray | sp.csr_matrix) -> np.ndarray:
@@ -136,18 +136,18 @@ def _dense(values: np.ndarray | sp.csr_matrix) -> np.ndarray:
 # --------------------------------------------------------------------------------- images
 def add_images(context: Context, parameters: PassParameters, unit: int) -> None:
     """Sum Z'Z B over the rows of each stretch of the unit, for the block B of a pass, in one thread."""
-    found, number, store = parameters.decomposition, parameters.number, context.store
+    pca, number, store = parameters.decomposition, parameters.number, context.store
     shape = context.tiles.shape
-    parts = found.parts(shape)
-    mean, factor, _ = context.tiles.scales.of_components(found.scaling)
+    parts = pca.parts(shape)
+    mean, factor, _ = context.tiles.scales.of_components(pca.scaling)
     rows = CenteredRows(mean, factor)
-    height = min(rows_per_block(shape.n_features) if found.is_whole(shape) else _rows_at_once(shape), parts.height)
+    height = min(rows_per_block(shape.n_features) if pca.is_whole(shape) else _rows_at_once(shape), parts.height)
     with one_thread():
         products = None
-        if not found.is_whole(shape):
-            products = rows.products(store.open(layout.PCA_BLOCKS.format(found.scaling, number))[...])
-        sums = np.zeros((shape.n_features, found.width))
-        for part, values, weights in _blocks(context, found.scaling, parts.rows(unit), height):
+        if not pca.is_whole(shape):
+            products = rows.products(store.open(layout.PCA_BLOCKS.format(pca.scaling, number))[...])
+        sums = np.zeros((shape.n_features, pca.width))
+        for part, values, weights in _blocks(context, pca.scaling, parts.rows(unit), height):
             if products is None:
                 Z = rows.taken(_dense(values))
                 sums += Z.T @ (Z if weights is None else Z * weights)
@@ -156,7 +156,7 @@ def add_images(context: Context, parameters: PassParameters, unit: int) -> None:
                 image = products()
                 sums += rows.cross(image if weights is None else image * weights)
             if part.stop % parts.height == 0 or part.stop == shape.n_samples:
-                name = layout.PCA_SUMS.format(found.scaling, number, (part.stop - 1) // parts.height)
+                name = layout.PCA_SUMS.format(pca.scaling, number, (part.stop - 1) // parts.height)
                 store.put_array(name, sums if products is None else rows.scaled(sums))
                 sums[...] = 0.0
 
@@ -165,53 +165,53 @@ def add_images(context: Context, parameters: PassParameters, unit: int) -> None:
 def extend_basis(context: Context, parameters: PassParameters, unit: int) -> None:
     """Add up the products of a pass, and store the next block of columns, or at last the components."""
     del unit
-    found, number, store = parameters.decomposition, parameters.number, context.store
+    pca, number, store = parameters.decomposition, parameters.number, context.store
     shape = context.tiles.shape
     with one_thread():
-        image = _summed(store, found, shape, number - 1) if number else None
-        if number < found.n_passes:
-            block = first_block(shape.n_features, found.width, parameters.random_state)
+        image = _sum_stretches(store, pca, shape, number - 1) if number else None
+        if number < pca.n_passes:
+            block = first_block(shape.n_features, pca.width, parameters.random_state)
             if image is not None:
-                store.put_array(layout.PCA_IMAGES.format(found.scaling, number - 1), image)
-                block = next_block(image, _stored(store, layout.PCA_BLOCKS, found, number))
-            store.put_array(layout.PCA_BLOCKS.format(found.scaling, number), block)
+                store.put_array(layout.PCA_IMAGES.format(pca.scaling, number - 1), image)
+                block = next_block(image, _read_blocks(store, layout.PCA_BLOCKS, pca, number))
+            store.put_array(layout.PCA_BLOCKS.format(pca.scaling, number), block)
             return
         if image is None:
-            loadings, values = leading_of_rows(_all_rows(context, found), found.n_components)
-        elif found.is_whole(shape):
-            loadings, values = leading(image, found.n_components)
+            loadings, values = leading_of_rows(_all_rows(context, pca), pca.n_components)
+        elif pca.is_whole(shape):
+            loadings, values = leading(image, pca.n_components)
         else:
-            blocks = _stored(store, layout.PCA_BLOCKS, found, number)
-            images = [*_stored(store, layout.PCA_IMAGES, found, number - 1), image]
-            loadings, values = leading_of_span(blocks, images, found.n_components)
-    store.put_array(layout.PCA_LOADINGS.format(found.scaling), loadings)
-    variance = context.tiles.scales.of_components(found.scaling)[2]
+            blocks = _read_blocks(store, layout.PCA_BLOCKS, pca, number)
+            images = [*_read_blocks(store, layout.PCA_IMAGES, pca, number - 1), image]
+            loadings, values = leading_of_span(blocks, images, pca.n_components)
+    store.put_array(layout.PCA_LOADINGS.format(pca.scaling), loadings)
+    variance = context.tiles.scales.of_components(pca.scaling)[2]
     weights = context.weights()
     count = shape.n_samples if weights is None else float(weights.sum())
     shares = values / (count * variance) if variance > 0 else np.zeros_like(values)
-    summary = {"n_components": found.n_components, "explained_variance_ratio": shares.tolist()}
-    store.write_json(layout.PCA_SUMMARY.format(found.scaling), summary)
+    summary = {"n_components": pca.n_components, "explained_variance_ratio": shares.tolist()}
+    store.write_json(layout.PCA_SUMMARY.format(pca.scaling), summary)
 
 
-def _stored(store: Store, name: str, found: Decomposition, count: int) -> list[np.ndarray]:
-    return list(store.read_each((name.format(found.scaling, number), ...) for number in range(count)))
+def _read_blocks(store: Store, name: str, pca: Decomposition, count: int) -> list[np.ndarray]:
+    return list(store.read_each((name.format(pca.scaling, number), ...) for number in range(count)))
 
 
-def _summed(store: Store, found: Decomposition, shape: Shape, number: int) -> np.ndarray:
+def _sum_stretches(store: Store, pca: Decomposition, shape: Shape, number: int) -> np.ndarray:
     """Return the sum over all stretches, in order, of the products of one pass."""
-    names = (layout.PCA_SUMS.format(found.scaling, number, i) for i in range(found.parts(shape).n_stretches))
-    sums = np.zeros((shape.n_features, found.width))
+    names = (layout.PCA_SUMS.format(pca.scaling, number, i) for i in range(pca.parts(shape).n_stretches))
+    sums = np.zeros((shape.n_features, pca.width))
     for part in store.read_each(((name, ...) for name in names), sums.nbytes):
         sums += part
     return sums
 
 
-def _all_rows(context: Context, found: Decomposition) -> np.ndarray:
+def _all_rows(context: Context, pca: Decomposition) -> np.ndarray:
     """Return all rows centered, times the square roots of their weights, shape (n_samples, n_features), float64."""
     shape = context.tiles.shape
-    mean, factor, _ = context.tiles.scales.of_components(found.scaling)
+    mean, factor, _ = context.tiles.scales.of_components(pca.scaling)
     Z = np.empty((shape.n_samples, shape.n_features))
-    for part, values, weights in _blocks(context, found.scaling, slice(0, shape.n_samples), _rows_at_once(shape)):
+    for part, values, weights in _blocks(context, pca.scaling, slice(0, shape.n_samples), _rows_at_once(shape)):
         Z[part] = _dense(values)
         Z[part] -= mean[0]
         Z[part] -= mean[1]
@@ -222,71 +222,71 @@ def _all_rows(context: Context, found: Decomposition) -> np.ndarray:
 # ----------------------------------------------------------------------------------- rows
 def create_rows(context: Context, parameters: ComponentsParameters) -> None:
     """Create the array of the projected rows."""
-    found = parameters.decomposition
-    create_own_rows(context.store, found.scaling, _projected_shape(context.tiles.shape, found))
+    pca = parameters.decomposition
+    create_own_rows(context.store, pca.scaling, _projected_shape(context.tiles.shape, pca))
 
 
-def _projected_shape(shape: Shape, found: Decomposition) -> Shape:
-    return searched_shape(shape, GraphSpec(scaling=found.scaling))
+def _projected_shape(shape: Shape, pca: Decomposition) -> Shape:
+    return searched_shape(shape, GraphSpec(scaling=pca.scaling))
 
 
 def project_rows(context: Context, parameters: ComponentsParameters, unit: int) -> None:
     """Project the rows of one unit onto the components, and store them and those of the sample."""
-    found, store, shape = parameters.decomposition, context.store, context.tiles.shape
-    projected = _projected_shape(shape, found)
-    mean, factor, _ = context.tiles.scales.of_components(found.scaling)
+    pca, store, shape = parameters.decomposition, context.store, context.tiles.shape
+    projected = _projected_shape(shape, pca)
+    mean, factor, _ = context.tiles.scales.of_components(pca.scaling)
     centered = CenteredRows(mean, factor)
-    rows, height = found.parts(shape).rows(unit), min(_rows_at_once(shape), SMALLEST_STRETCH)
-    result = np.empty((SMALLEST_STRETCH, found.n_components), np.float32)
+    rows, height = pca.parts(shape).rows(unit), min(_rows_at_once(shape), SMALLEST_STRETCH)
+    result = np.empty((SMALLEST_STRETCH, pca.n_components), np.float32)
     with one_thread():
-        products = centered.products(store.open(layout.PCA_LOADINGS.format(found.scaling))[...])
-        for part, values, _ in _blocks(context, found.scaling, rows, height):
+        products = centered.products(store.open(layout.PCA_LOADINGS.format(pca.scaling))[...])
+        for part, values, _ in _blocks(context, pca.scaling, rows, height):
             centered.take(values)
             first = part.start // SMALLEST_STRETCH * SMALLEST_STRETCH
             result[part.start - first : part.stop - first] = products()
             if part.stop % SMALLEST_STRETCH == 0 or part.stop == shape.n_samples:
-                put_own_rows(store, found.scaling, projected, first, result[: part.stop - first])
+                put_own_rows(store, pca.scaling, projected, first, result[: part.stop - first])
 
 
 # ----------------------------------------------------------------------------------- costs
-def _passing_cost(shape: Shape, found: Decomposition) -> Cost:
+def _passing_cost(shape: Shape, pca: Decomposition) -> Cost:
     """List what a pass holds of the rows."""
-    parts, height = found.parts(shape), _rows_at_once(shape)
+    parts, height = pca.parts(shape), _rows_at_once(shape)
     return (
         *reading_cost(shape, min(parts.per_part * parts.height, shape.n_samples), height),
-        Array("products of a block of rows", (3, height, found.width)),
+        Array("products of a block of rows", (3, height, pca.width)),
         Array("means and factors of columns", (6, shape.n_features)),
     )
 
 
-def images_cost(shape: Shape, found: Decomposition) -> Cost:
+def images_cost(shape: Shape, pca: Decomposition) -> Cost:
     """Return the memory cost of a "pca-images" unit."""
-    results = Array("block of columns, and products with it", (6, shape.n_features, found.width))
+    results = Array("block of columns, and products with it", (6, shape.n_features, pca.width))
     dense: Cost = ()
-    if found.is_whole(shape) and shape.is_sparse:
+    if pca.is_whole(shape) and shape.is_sparse:
         dense = (Array("dense rows", (3, rows_per_block(shape.n_features), shape.n_features)),)
-    return PROCESS, *_passing_cost(shape, found), results, *dense
+    return PROCESS, *_passing_cost(shape, pca), results, *dense
 
 
-def basis_cost(shape: Shape, found: Decomposition) -> Cost:
+def basis_cost(shape: Shape, pca: Decomposition) -> Cost:
     """Return the memory cost of a "pca-basis" unit: all rows if they are few, else all blocks and their images."""
-    if not found.n_passes:
+    if not pca.n_passes:
         squares = Array("products of rows, and their eigenvectors", (4, shape.n_samples, shape.n_samples))
         rows = Array("all rows, centered", (shape.n_samples, shape.n_features))
-        loadings = Array("components", (3, shape.n_features, found.n_components))
-        return PROCESS, rows, squares, loadings, *_passing_cost(shape, found)
-    copies = 6 if found.n_passes == 1 else 4 * found.n_passes + 4
-    return PROCESS, Array("blocks of columns, and their products", (copies, shape.n_features, found.width))
+        loadings = Array("components", (3, shape.n_features, pca.n_components))
+        return PROCESS, rows, squares, loadings, *_passing_cost(shape, pca)
+    copies = 6 if pca.n_passes == 1 else 4 * pca.n_passes + 4
+    return PROCESS, Array("blocks of columns, and their products", (copies, shape.n_features, pca.width))
 
 
-def rows_cost(shape: Shape, found: Decomposition) -> Cost:
+def rows_cost(shape: Shape, pca: Decomposition) -> Cost:
     """Return the memory cost of a "pca-rows" unit."""
     return (
         PROCESS,
-        *_passing_cost(shape, found),
-        Array("components, and as scaled", (3, shape.n_features, found.n_components)),
-        Array("rows as projected, and as stored", (4, SMALLEST_STRETCH, found.n_components), "float32"),
-        Objects("the sampled rows", sample_rows(_projected_shape(shape, found)).size, WORD),
+        *_passing_cost(shape, pca),
+        Array("components, and as scaled", (3, shape.n_features, pca.n_components)),
+        Array("rows as projected, and as stored", (4, SMALLEST_STRETCH, pca.n_components), "float32"),
+        Objects("the sampled rows", sample_rows(_projected_shape(shape, pca)).size, WORD),
     )
 
 
@@ -297,24 +297,24 @@ PCA_ROWS_STAGE = StageKind("pca-rows", __name__, project_rows, rows_cost, arrays
 
 def plan_components(shape: Shape, spec: GraphSpec) -> list[Stage]:
     """Return the stages that find the principal components of a graph's rows, and project these."""
-    found = Decomposition.of(shape, spec)
-    n_parts, n_stretches = found.parts(shape).n_parts, found.parts(shape).n_stretches
-    block, read = WORD * shape.n_features * found.width, chunk_bytes(shape)
-    loadings = WORD * shape.n_features * found.n_components
+    pca = Decomposition.of(shape, spec)
+    n_parts, n_stretches = pca.parts(shape).n_parts, pca.parts(shape).n_stretches
+    block, read = WORD * shape.n_features * pca.width, chunk_bytes(shape)
+    loadings = WORD * shape.n_features * pca.n_components
     stages: list[Stage] = []
-    for number in range(found.n_passes + 1):
-        own, is_last = PassParameters(found, number, spec.random_state), number == found.n_passes
-        if number or not found.is_whole(shape):
+    for number in range(pca.n_passes + 1):
+        parameters, is_last = PassParameters(pca, number, spec.random_state), number == pca.n_passes
+        if number or not pca.is_whole(shape):
             stages.append(
                 Stage.of(
                     PCA_BASIS_STAGE,
                     f"pca-basis-{number}-{spec.scaling}",
                     1,
-                    own,
-                    PCA_BASIS_STAGE.cost(shape, found),
+                    parameters,
+                    PCA_BASIS_STAGE.cost(shape, pca),
                     bytes_read=n_stretches * block + 2 * number * block if number else read,
                     bytes_written=loadings if is_last else min(number + 1, 2) * block,
-                    clears=layout.PCA_SUMS_OF.format(found.scaling, number - 1) if number else "",
+                    clears=layout.PCA_SUMS_OF.format(pca.scaling, number - 1) if number else "",
                 )
             )
         if not is_last:
@@ -323,8 +323,8 @@ def plan_components(shape: Shape, spec: GraphSpec) -> list[Stage]:
                     PCA_IMAGES_STAGE,
                     f"pca-images-{number}-{spec.scaling}",
                     n_parts,
-                    own,
-                    PCA_IMAGES_STAGE.cost(shape, found),
+                    parameters,
+                    PCA_IMAGES_STAGE.cost(shape, pca),
                     bytes_read=read + n_parts * block,
                     bytes_written=n_stretches * block,
                     needed_until=f"pca-basis-{number + 1}-{spec.scaling}",
@@ -338,9 +338,9 @@ def plan_components(shape: Shape, spec: GraphSpec) -> list[Stage]:
             PCA_ROWS_STAGE,
             f"pca-rows-{spec.scaling}",
             n_parts,
-            ComponentsParameters(found),
-            PCA_ROWS_STAGE.cost(shape, found),
+            ComponentsParameters(pca),
+            PCA_ROWS_STAGE.cost(shape, pca),
             bytes_read=read + n_parts * loadings,
-            bytes_written=rows * found.n_components * projected.itemsize,
+            bytes_written=rows * pca.n_components * projected.itemsize,
         ),
     ]

@@ -86,13 +86,13 @@ class Space:
         if self.landmarks is not None:
             lengths = all_distances(metric_rows(X, self.metric), metric_rows(self.landmarks, self.metric))
             return np.minimum(lengths, LONGEST).astype(np.float32)
-        return self._turned(self.shifted(X))
+        return self._turn(self.shifted(X))
 
     def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Return :meth:`rows` and, as last column, the squared residual; (n_rows, n_columns + 1), float32."""
         values, is_zero = as_metric_rows(X, self.metric)
-        values = self._shifted(values)
-        turned = self._turned(values)
+        values = self._shift(values)
+        turned = self._turn(values)
         sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
         sketch[:, :-1] = turned
         if self.basis is not None:
@@ -104,9 +104,9 @@ class Space:
 
     def shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
         """Return rows centered, scaled and filled, before projection; shape of `X`, dense or CSR, float32."""
-        return self._shifted(as_metric_rows(X, self.metric)[0])
+        return self._shift(as_metric_rows(X, self.metric)[0])
 
-    def _shifted(self, values: Any) -> Any:
+    def _shift(self, values: Any) -> Any:
         if self.center is not None:
             keeps = values.dtype.kind == "f" and values.dtype.itemsize >= 4 and self.scale == 1.0
             values = values - self.center.astype(values.dtype if keeps else np.float64)
@@ -120,7 +120,7 @@ class Space:
             return fill_missing(values.copy(), fill)
         return np.where(np.isnan(values), np.float32(0), values)
 
-    def _turned(self, values: Any) -> np.ndarray:
+    def _turn(self, values: Any) -> np.ndarray:
         if self.basis is not None and is_sparse(values):
             values = values @ self.basis
         elif self.basis is not None:
@@ -139,7 +139,7 @@ class Space:
 def fitted_space(
     sample: np.ndarray | sp.csr_matrix,
     metric: Metric,
-    wanted: int | str | None,
+    components: int | str | None,
     n_samples: int,
     n_neighbors: int,
     width: int,
@@ -153,7 +153,7 @@ def fitted_space(
         Rows in graph space, shape (n_rows, n_features), dense or CSR.
     metric
         Checked metric.
-    wanted
+    components
         Number of components, None for all columns, or "auto": the fewest that keep nearly all neighbors in the sample
         among the candidates. If 128 do not suffice, all columns, unless these are very many or rows are sparse.
     n_samples
@@ -172,55 +172,55 @@ def fitted_space(
         largest = float(np.fmax.reduce(np.abs(values.data), initial=0.0))
         fill = observe(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None
         space = Space(metric, random_state, scale=_safe_scale(largest), fill=fill)
-        return _sparse_space(space, sample, wanted, n_samples, n_neighbors, width)
+        return _sparse_space(space, sample, components, n_samples, n_neighbors, width)
     center = observed_means(values) if has_missing(values) else values.mean(axis=0, dtype=np.float64)
     spread = column_spread(values, center)
     space = Space(metric, random_state, center, _safe_scale(spread))
-    if wanted is None:
+    if components is None:
         return space
-    some = np.arange(0, len(values), max(1, len(values) // FITTING_ROWS))
-    most = min(wanted if isinstance(wanted, int) else COMPONENT_CHOICES[-1], n_features, some.size)
-    basis = _principal_directions(space.rows(sample[some]), most, random_state)
-    if isinstance(wanted, int):
+    fitting_rows = np.arange(0, len(values), max(1, len(values) // FITTING_ROWS))
+    most = min(components if isinstance(components, int) else COMPONENT_CHOICES[-1], n_features, fitting_rows.size)
+    basis = _principal_directions(space.rows(sample[fitting_rows]), most, random_state)
+    if isinstance(components, int):
         return replace(space, basis=basis, n_components=basis.shape[1])
-    chosen, kept = _enough_components(
+    chosen, share_within = _enough_components(
         space, sample[:: max(1, len(values) // JUDGING_ROWS)], basis, n_samples, n_neighbors, width
     )
     if chosen is None and n_features > FORCED_FEATURES:
         chosen = basis.shape[1]
     if chosen is None:
         return space
-    return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen, kept=kept)
+    return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen, kept=share_within)
 
 
-def directions(n_features: int, wanted: int | str | None) -> int:
+def directions(n_features: int, components: int | str | None) -> int:
     """Return the maximum number of directions that sparse rows are projected onto.
 
     It is 0 for few columns, and for so many that too few directions fit in :data:`DIRECTION_BYTES`.
     """
-    count = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
+    count = components if isinstance(components, int) else SPARSE_COMPONENTS
     fitting = min(DIRECTION_BYTES // (HALF_WORD * n_features), count)
     return fitting if count < n_features and fitting >= min(count, COMPONENT_CHOICES[0]) else 0
 
 
 def _sparse_space(
-    space: Space, sample: sp.csr_matrix, wanted: int | str | None, n_samples: int, n_neighbors: int, width: int
+    space: Space, sample: sp.csr_matrix, components: int | str | None, n_samples: int, n_neighbors: int, width: int
 ) -> Space:
-    """Return the space for sparse rows: few columns, as cells need; `wanted` None means that only cells use it."""
+    """Return the space for sparse rows: few columns, as cells need; `components` None means that only cells use it."""
     n_features = sample.shape[1]
-    components = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
-    if components >= n_features:
+    n_components = components if isinstance(components, int) else SPARSE_COMPONENTS
+    if n_components >= n_features:
         return space
-    some = np.arange(0, sample.shape[0], max(1, sample.shape[0] // FITTING_ROWS))
-    most = min(directions(n_features, wanted), some.size)
+    fitting_rows = np.arange(0, sample.shape[0], max(1, sample.shape[0] // FITTING_ROWS))
+    most = min(directions(n_features, components), fitting_rows.size)
     if not most:
-        return replace(space, n_components=components)
-    basis = _principal_directions(space.shifted(sample[some]), most, space.random_state)
-    if wanted == "auto":
+        return replace(space, n_components=n_components)
+    basis = _principal_directions(space.shifted(sample[fitting_rows]), most, space.random_state)
+    if components == "auto":
         step = sample.shape[0] // JUDGING_ROWS
         judged = sample[::step] if step > 1 else sample  # a copy takes as much memory as all that follows
-        chosen, kept = _enough_components(space, judged, basis, n_samples, n_neighbors, width)
-        space, most = replace(space, kept=kept), chosen or most
+        chosen, share_within = _enough_components(space, judged, basis, n_samples, n_neighbors, width)
+        space, most = replace(space, kept=share_within), chosen or most
     return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
 
 
@@ -255,23 +255,23 @@ def _enough_components(
     share = rows.shape[0] / n_samples
     rank = max(1, round(n_neighbors * share))
     allowed = min(int(width * rank / n_neighbors), rows.shape[0])
-    asked = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
+    queries = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
     base = prepare_rows(judged if has_missing(judged) else rows, "euclidean")
-    nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]
+    nearest = exact_neighbors(base.part(queries), queries, base, 0, rank)[0]
     del base
     squares = squared_lengths(rows)
     turned = rows @ basis
-    kept = 1.0
+    share_within = 1.0
     for count in COMPONENT_CHOICES:
         if count >= rows.shape[1] // 2 or count > basis.shape[1]:
             break
-        lengths = squares[None, :] - 2 * (turned[asked, :count] @ turned[:, :count].T)
-        lengths[np.arange(asked.size), asked] = np.inf
+        lengths = squares[None, :] - 2 * (turned[queries, :count] @ turned[:, :count].T)
+        lengths[np.arange(queries.size), queries] = np.inf
         limit = np.partition(lengths, allowed - 1, axis=1)[:, allowed - 1 : allowed]
-        kept = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
-        if kept >= ENOUGH:
-            return count, kept
-    return None, kept
+        share_within = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
+        if share_within >= ENOUGH:
+            return count, share_within
+    return None, share_within
 
 
 @lru_cache(maxsize=2)
@@ -279,6 +279,6 @@ def projection(n_features: int, n_components: int, random_state: int) -> Any:
     """Return a sparse random projection, CSR (n_features, n_components), float32."""
     random_projection = sklearn_module("random_projection")
     shape_only = np.broadcast_to(np.float32(0), (1, n_features))
-    found = random_projection.SparseRandomProjection(n_components, random_state=random_state)
-    components = found.fit(shape_only).components_
+    projector = random_projection.SparseRandomProjection(n_components, random_state=random_state)
+    components = projector.fit(shape_only).components_
     return components.T.astype(np.float32)

@@ -113,11 +113,11 @@ def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def put_representation(store: Store, shape: Shape, values: np.ndarray) -> None:
     """Store rows in memory, shape (n_samples, n_columns), for a search over X of the given shape."""
-    found = representation_of(values, "use_rep")
-    name, own = found.completed(GraphSpec()).own_rows, found.shape(shape)
+    representation = representation_of(values, "use_rep")
+    name, own_shape = representation.completed(GraphSpec()).own_rows, representation.shape(shape)
     assert name is not None
-    create_own_rows(store, name, own)
-    put_own_rows(store, name, own, 0, values)
+    create_own_rows(store, name, own_shape)
+    put_own_rows(store, name, own_shape, 0, values)
 
 
 # ------------------------------------------------------------------------------- stage
@@ -150,12 +150,12 @@ def check_names(tiles: Tiles, source: Source, where: str) -> None:
         return
     start = 0
     for names in source.read_row_names() or ():
-        known = row_names_of(tiles, slice(start, start + names.size))
-        if (differ := np.flatnonzero(names != known)).size:
+        expected_names = row_names_of(tiles, slice(start, start + names.size))
+        if (differ := np.flatnonzero(names != expected_names)).size:
             row = int(differ[0])
             msg = (
                 f"{where}: row {start + row} is {names[row].decode()!r}, and row {start + row} of the data is "
-                f"{known[row].decode()!r}: its rows must be those of the data, in the same order."
+                f"{expected_names[row].decode()!r}: its rows must be those of the data, in the same order."
             )
             raise InputError(msg)
         start += names.size
@@ -166,22 +166,22 @@ def _unit_rows(shape: Shape) -> int:
     return shape.tile_rows * max(1, UNIT_BYTES // (shape.tile_rows * shape.n_features * shape.itemsize))
 
 
-def copying_cost(shape: Shape, found: Representation) -> Cost:
+def copying_cost(shape: Shape, representation: Representation) -> Cost:
     """Return the memory cost of a unit, for rows of the given shape as stored."""
     rows = min(_unit_rows(shape), shape.n_samples)
     return (
         PROCESS,
-        Array("rows as read, checked and stored", (3, rows + found.source_rows, found.n_columns)),
-        Objects("what a read of the source takes", 1, found.reading_bytes),
+        Array("rows as read, checked and stored", (3, rows + representation.source_rows, representation.n_columns)),
+        Objects("what a read of the source takes", 1, representation.reading_bytes),
         Objects("the sampled rows", sample_rows(shape).size, WORD),
-        *((ROW_NAMES, ROW_NAMES) if found.has_names else ()),
+        *((ROW_NAMES, ROW_NAMES) if representation.has_names else ()),
     )
 
 
 REPRESENTATION_STAGE = StageKind("representation", __name__, copy_rows, copying_cost, arrays=create_rows)
 
 
-def plan_representation(shape: Shape, found: Representation) -> Stage:
+def plan_representation(shape: Shape, representation: Representation) -> Stage:
     """Return the stage that copies a representation, for X of the given shape.
 
     Raises
@@ -189,29 +189,29 @@ def plan_representation(shape: Shape, found: Representation) -> Stage:
     InputError
         If it has another number of rows.
     """
-    check_size(found, shape.n_samples)
-    own, planned = found.shape(shape), found.planned
+    check_size(representation, shape.n_samples)
+    own_shape, planned = representation.shape(shape), representation.planned
     assert planned is not None
-    sampled = sample_rows(own).size * own.n_features * own.itemsize
+    sampled = sample_rows(own_shape).size * own_shape.n_features * own_shape.itemsize
     return Stage.of(
         REPRESENTATION_STAGE,
         "representation",
-        -(-own.n_samples // _unit_rows(own)),
+        -(-own_shape.n_samples // _unit_rows(own_shape)),
         RepresentationParameters(
             source=planned.source,
             state=planned.state,
             fingerprint=planned.fingerprint,
-            where=found.where,
-            graph=found.completed(GraphSpec()),
+            where=representation.where,
+            graph=representation.completed(GraphSpec()),
         ),
-        REPRESENTATION_STAGE.cost(own, found),
-        bytes_read=own.x_bytes,
-        bytes_written=own.x_bytes + sampled,
+        REPRESENTATION_STAGE.cost(own_shape, representation),
+        bytes_read=own_shape.x_bytes,
+        bytes_written=own_shape.x_bytes + sampled,
     )
 
 
-def check_size(found: Representation, n_samples: int) -> None:
+def check_size(rep: Representation, n_samples: int) -> None:
     """Raise :class:`InputError` unless a representation has `n_samples` rows."""
-    if found.n_samples != n_samples:
-        msg = f"{found.where} has {found.n_samples} rows, and X has {n_samples}: it must have one for each row of X."
+    if rep.n_samples != n_samples:
+        msg = f"{rep.where} has {rep.n_samples} rows, and X has {n_samples}: it must have one for each row of X."
         raise InputError(msg)

@@ -72,12 +72,12 @@ def read_own_rows(store: Store, name: str, rows: np.ndarray) -> np.ndarray:
 
 def read_listed(array: Array, rows: np.ndarray, height: int) -> np.ndarray:
     """Return some rows of a stored table, by ascending numbers, read by blocks of `height` rows that have any."""
-    found = np.empty((rows.size, array.shape[1]), array.dtype)
+    table = np.empty((rows.size, array.shape[1]), array.dtype)
     for block in row_blocks(array.shape[0], height):
         part = slice(*np.searchsorted(rows, [block.start, block.stop]))
         if part.start < part.stop:
-            found[part] = array[block][rows[part] - block.start]
-    return found
+            table[part] = array[block][rows[part] - block.start]
+    return table
 
 
 def create_own_rows(store: Store, name: str, shape: Shape) -> None:

@@ -66,13 +66,13 @@ class Search:
     @property
     def columns(self) -> int:
         """Maximum number of columns in which cells are cut."""
-        shape, wanted = self.shape, self.spec.projection
+        shape, components = self.shape, self.spec.projection
         if not is_own(self.spec.metric, is_sparse=shape.is_sparse):
             return LANDMARKS
-        columns = wanted if isinstance(wanted, int) else shape.n_features
+        columns = components if isinstance(components, int) else shape.n_features
         if shape.is_sparse:
             return min(columns, SPARSE_COMPONENTS)
-        is_forced = wanted == "auto" and shape.n_features > FORCED_FEATURES
+        is_forced = components == "auto" and shape.n_features > FORCED_FEATURES
         return min(columns, COMPONENT_CHOICES[-1]) if is_forced else columns
 
     @property

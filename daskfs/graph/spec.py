@@ -46,9 +46,9 @@ class GraphSpec:
         """Return the specification of lists by one half of the columns alone, 0 or 1."""
         return replace(self, scaling=of_half(self.scaling, half))
 
-    def for_lists(self, wanted: GraphSpec) -> GraphSpec:
+    def for_lists(self, spec: GraphSpec) -> GraphSpec:
         """Return a specification of other lists, searched by the options and in the representation of this one."""
-        return replace(self, metric=wanted.metric, scaling=wanted.scaling)
+        return replace(self, metric=spec.metric, scaling=spec.scaling)
 
     @property
     def n_components(self) -> int | None:
@@ -111,8 +111,8 @@ class MixedGraph:
 
         With "d", all others up to 1024 rows, so that the lists are exact, and at least 64 if there are that many.
         """
-        wanted = k if self.neighbors == "x" else max(64, 2 * k, 2**20 // n_samples)
-        return min(n_samples - 1, wanted)
+        count = k if self.neighbors == "x" else max(64, 2 * k, 2**20 // n_samples)
+        return min(n_samples - 1, count)
 
 
 Lists = GraphSpec | TargetGraph | MixedGraph

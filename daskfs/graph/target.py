@@ -82,16 +82,16 @@ def find_target_neighbors(context: Context, parameters: TargetsParameters, unit:
     lists, k = parameters.lists, parameters.k
     n_samples = context.tiles.shape.n_samples
     n_labeled, scale, cuts = _cut_ranges(context, lists, parameters.n_ranges)
-    found = TargetRange(cuts[unit], cuts[unit + 1], k)
-    for values, rows, _ in _known(context):
-        found.add(values, rows)
-    own, numbers, by_target = found.sorted(scale)
+    target_range = TargetRange(cuts[unit], cuts[unit + 1], k)
+    for values, rows, _ in _known_targets(context):
+        target_range.add(values, rows)
+    targets, numbers, by_target = target_range.sorted(scale)
     size = parameters.blocks_per_unit * block_rows(n_samples)
 
     def pieces() -> Iterator[Piece]:
         for segment, rows in enumerate(row_blocks(n_samples, size)):
             part = slice(*np.searchsorted(numbers, [rows.start, rows.stop]))
-            indices, distances = by_target.nearest(own[part], numbers[part], k)
+            indices, distances = by_target.nearest(targets[part], numbers[part], k)
             yield segment, "row", numbers[part]
             yield segment, "indices", indices.astype(index_dtype(n_samples))
             yield segment, "distances", distances
@@ -102,20 +102,20 @@ def find_target_neighbors(context: Context, parameters: TargetsParameters, unit:
     return {"n_labeled": n_labeled}
 
 
-def _known(context: Context) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+def _known_targets(context: Context) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
     """Yield targets, numbers and weights of the labeled rows that count, a chunk of rows at a time."""
     for rows in row_blocks(context.tiles.shape.n_samples, LABEL_CHUNK_ROWS):
         labels, weights = context.counted_rows(rows)
-        known = np.flatnonzero(labels.is_labeled)
-        values = np.asarray(labels.values[known], np.float64)
-        yield values, known + rows.start, None if weights is None else weights[known]
+        labeled_rows = np.flatnonzero(labels.is_labeled)
+        values = np.asarray(labels.values[labeled_rows], np.float64)
+        yield values, labeled_rows + rows.start, None if weights is None else weights[labeled_rows]
 
 
 def _cut_ranges(context: Context, lists: TargetGraph, n_parts: int) -> tuple[int, float, list[Place]]:
     """Return the number of labeled rows, the scale of differences, and where ranges begin, with the end."""
     n_samples, rng = context.tiles.shape.n_samples, np.random.default_rng(0)
     n_labeled, parts, places = 0, list[Moments](), list[Place]()
-    for values, rows, weights in _known(context):
+    for values, rows, weights in _known_targets(context):
         n_labeled += values.size
         parts.append(known_moments(values, weights))
         drawn = rng.random(values.size) * n_samples < SAMPLED_ROWS
@@ -133,15 +133,15 @@ def collect_target_lists(context: Context, parameters: TargetsParameters, unit: 
     """Write the lists of one unit's rows; those of unlabeled rows are empty."""
     lists, k, store = parameters.lists, parameters.k, context.store
     n_samples = context.tiles.shape.n_samples
-    found = [layout.SPILL_LISTS.format(lists.name, i) for i in range(parameters.n_ranges)]
+    list_files = [layout.SPILL_LISTS.format(lists.name, i) for i in range(parameters.n_ranges)]
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
-    rows, indices, distances = read_columns(store, stored_pieces(store, found, unit), dtypes)
+    rows, indices, distances = read_columns(store, stored_pieces(store, list_files, unit), dtypes)
     indices, distances = indices.reshape(-1, k), distances.reshape(-1, k)  # of no rows if none is labeled
     order = np.argsort(rows)
     for here in unit_blocks(n_samples, parameters.blocks_per_unit, unit):
-        own = order[slice(*np.searchsorted(rows, [here.start, here.stop], sorter=order))]
+        at = order[slice(*np.searchsorted(rows, [here.start, here.stop], sorter=order))]
         listed = np.full((here.stop - here.start, k), -1, indices.dtype), np.full((here.stop - here.start, k), np.inf)
-        listed[0][rows[own] - here.start], listed[1][rows[own] - here.start] = indices[own], distances[own]
+        listed[0][rows[at] - here.start], listed[1][rows[at] - here.start] = indices[at], distances[at]
         put_lists(store, lists.name, here, *listed)
 
 
@@ -158,8 +158,8 @@ def sorted_targets(target: np.ndarray, weights: np.ndarray | None, *, standardiz
     Raises as :func:`check_targets` does.
     """
     by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=standardize)
-    known = by_target.values
-    check_targets(known.size, target.size, known.min(initial=np.inf), known.max(initial=-np.inf), by_target.scale)
+    values = by_target.values
+    check_targets(values.size, target.size, values.min(initial=np.inf), values.max(initial=-np.inf), by_target.scale)
     return by_target
 
 
@@ -186,10 +186,10 @@ def listed_by_target(
 
     `target` holds the targets of all rows, shape (n_samples,). Lists of unlabeled rows hold only -1 and inf.
     """
-    known = rows.start + np.flatnonzero(~np.isnan(target[rows]))
+    places = rows.start + np.flatnonzero(~np.isnan(target[rows]))
     indices = np.full((rows.stop - rows.start, k), -1, by_target.ascending.dtype)
     lengths = np.full(indices.shape, np.inf)
-    indices[known - rows.start], lengths[known - rows.start] = by_target.nearest(target[known], known, k)
+    indices[places - rows.start], lengths[places - rows.start] = by_target.nearest(target[places], places, k)
     return indices, lengths
 
 

@@ -27,10 +27,10 @@ def flatten_keys(raw: Any) -> dict[str, Any]:
     if not isinstance(raw, Mapping):
         msg = "keys of Dask's configuration should stand here, such as distributed.worker.memory.target: false"
         raise ValueError(msg)
-    found = dict(_flat(raw, ()))
-    for key, value in found.items():
+    flat = dict(_flat(raw, ()))
+    for key, value in flat.items():
         _check(key, value)
-    return found
+    return flat
 
 
 def _flat(raw: Mapping[Any, Any], within: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

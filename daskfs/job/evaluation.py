@@ -107,7 +107,7 @@ class EvaluateBlock(Block):
 
     @field_validator("n_selected", "n_classes")
     @classmethod
-    def _sorted(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    def _sort_sizes(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
         return None if value is None else tuple(sorted(set(value)))
 
     @field_validator("labels", mode="before")
@@ -160,9 +160,9 @@ class EvaluateBlock(Block):
         """
         specs = []
         for place, entry in enumerate(self.models):
-            given = {"n_neighbors": self.n_neighbors} if entry.name == "knn" else {}
+            block_defaults = {"n_neighbors": self.n_neighbors} if entry.name == "knn" else {}
             key = f"evaluate.models.{place}"
             made = make_model(entry.name, entry.parameters, entry.label, entry.metrics, task=task, key=key)
-            specs.append(replace(made, parameters={**given, **entry.parameters}))
+            specs.append(replace(made, parameters={**block_defaults, **entry.parameters}))
         check_names([spec.label for spec in specs], "model", MODEL_LABEL_BYTES, "it heads columns of tables")
         return tuple(specs)

@@ -149,8 +149,8 @@ class Job(_Data):
             }
             if self.graph.precomputed is not None:  # a precomputed graph is used, not rebuilt
                 defaults["rebuild_graph"] = False
-            given = {key: value for key, value in defaults.items() if key in fields}
-            method = make_method(entry.name, {**given, **entry.parameters}, entry.label)
+            job_defaults = {key: value for key, value in defaults.items() if key in fields}
+            method = make_method(entry.name, {**job_defaults, **entry.parameters}, entry.label)
             if self.graph.use_rep is not None:
                 self._check_unscaled(entry)
                 method = of_representation(method)
@@ -176,16 +176,16 @@ class Job(_Data):
     def identity(self) -> dict[str, Any]:
         """Return the keys that decide the results: no cluster, dask, storage and output, and nothing of the report."""
         shown = {"data": {"feature_axis", "append"}}
-        found = self.model_dump(
+        identity = self.model_dump(
             mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True, **shown}
         )
         if self.data.only_batch is not None:  # the run of a batch can be moved, with the one that it belongs to
-            found["data"]["source"] = address_of(self.data.source, self.output.path)
+            identity["data"]["source"] = address_of(self.data.source, self.output.path)
         if self.select.redundancy is not None:  # the content of a groups file counts, not its path
-            found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
+            identity["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
         if isinstance(self.significance, SignificanceBlock):
-            found["significance"]["blocks"] = self.significance.block_of()
-        return found
+            identity["significance"]["blocks"] = self.significance.block_of()
+        return identity
 
 
 def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:

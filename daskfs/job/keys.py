@@ -78,11 +78,11 @@ class _Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Read a mapping; raise ``ComposerError`` for a repeated key."""
         node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
-            if str(key.value) in seen:
+            if str(key.value) in keys:
                 raise yaml.composer.ComposerError(None, None, f"key '{key.value}' is there twice", key.start_mark)
-            seen.add(str(key.value))
+            keys.add(str(key.value))
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -99,7 +99,7 @@ def _parse_yaml(text: str) -> Any:
     PyYAML also raises the errors of the constructors of dates and numbers.
     """
     try:
-        found = yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -109,11 +109,11 @@ def _parse_yaml(text: str) -> Any:
         raise ValueError(TOO_DEEP) from error
     except (yaml.YAMLError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise ValueError(" ".join(str(error).split())) from error
-    _count(found, {}, ())
-    return found
+    _count_values(document, {}, ())
+    return document
 
 
-def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
+def _count_values(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
     """Return the number of values within a value, with the repeats of aliases.
 
     ``ValueError`` for more than :data:`MAX_VALUES`, deeper nesting than :data:`MAX_DEPTH`, a value within itself, an
@@ -134,7 +134,7 @@ def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
         raise ValueError(TOO_DEEP)
     if id(value) not in counted:
         entries = [*value, *value.values()] if isinstance(value, dict) else [*value]
-        counted[id(value)] = 1 + sum(_count(entry, counted, (*within, id(value))) for entry in entries)
+        counted[id(value)] = 1 + sum(_count_values(entry, counted, (*within, id(value))) for entry in entries)
     if counted[id(value)] > MAX_VALUES:
         msg = f"its aliases repeat what they stand for more than {MAX_VALUES:,} times"
         raise ValueError(msg)

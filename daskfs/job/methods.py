@@ -65,12 +65,12 @@ class MethodBlock(Block):
         """
         if not self.grid:
             return [(self, {})]
-        found = []
+        members = []
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             label = " ".join([self.base_label, *(f"{key}={as_word(value)}" for key, value in chosen.items())])
-            found.append((MethodBlock(name=self.name, label=label, parameters={**self.parameters, **chosen}), chosen))
-        return found
+            members.append((MethodBlock(name=self.name, label=label, parameters={**self.parameters, **chosen}), chosen))
+        return members
 
 
 def listed(value: Any) -> Any:
@@ -89,16 +89,16 @@ def with_every(blocks: Sequence[MethodBlock]) -> list[tuple[MethodBlock, bool]]:
     return [(one, block.name in EVERY) for block in blocks for one in (others if block.name in EVERY else [block])]
 
 
-def with_parameters(entry: Any, own: tuple[str, ...]) -> Any:
+def with_parameters(entry: Any, block_keys: tuple[str, ...]) -> Any:
     """Normalize an entry of a list for its block.
 
-    A bare name becomes a mapping, and keys that are not in `own` become parameters.
+    A bare name becomes a mapping, and keys that are not in `block_keys` become parameters.
     """
     if isinstance(entry, str):
         return {"name": entry}
     if isinstance(entry, Mapping) and "name" in entry and "parameters" not in entry:
-        known = {key: value for key, value in entry.items() if key in own}
-        return {**known, "parameters": {key: value for key, value in entry.items() if key not in own}}
+        own_keys = {key: value for key, value in entry.items() if key in block_keys}
+        return {**own_keys, "parameters": {key: value for key, value in entry.items() if key not in block_keys}}
     return entry
 
 

@@ -80,14 +80,14 @@ def read_groups(groups: str | dict[str, str] | None, key: str) -> dict[str, str]
     if not lines or [cell.strip() for cell in lines[0]] != ["feature", "group"]:
         msg = f"{key} must begin with a line 'feature,group'."
         raise JobError(msg)
-    found: dict[str, str] = {}
+    group_by_feature: dict[str, str] = {}
     for number, cells in enumerate(lines[1:], start=2):
         if not cells:
             continue
         if len(cells) != 2:
             msg = f"{key}, line {number}: {len(cells)} cells; it should hold a feature and its group."
             raise JobError(msg)
-        if found.setdefault(cells[0], cells[1]) != cells[1]:
-            msg = f"{key}, line {number}: '{cells[0]}' is in group '{found[cells[0]]}' already."
+        if group_by_feature.setdefault(cells[0], cells[1]) != cells[1]:
+            msg = f"{key}, line {number}: '{cells[0]}' is in group '{group_by_feature[cells[0]]}' already."
             raise JobError(msg)
-    return found
+    return group_by_feature

@@ -15,11 +15,11 @@ def json_schema() -> dict[str, Any]:
     entries: list[dict[str, Any]] = [{"enum": [*criteria(), "all"]}]
     for name, criterion in criteria().items():
         parameters = criterion.parameters.model_json_schema()
-        own = {key: parameters["properties"][key] for key in criterion.parameters.public_fields()}
-        nested = {"type": "object", "properties": own, "additionalProperties": False}
-        lists = {key: {"type": "array", "minItems": 1, "items": value} for key, value in own.items()}
+        schema_by_key = {key: parameters["properties"][key] for key in criterion.parameters.public_fields()}
+        nested = {"type": "object", "properties": schema_by_key, "additionalProperties": False}
+        lists = {key: {"type": "array", "minItems": 1, "items": value} for key, value in schema_by_key.items()}
         grid = {"type": "object", "properties": lists, "additionalProperties": False}
-        for keys in (own, {"parameters": nested}):
+        for keys in (schema_by_key, {"parameters": nested}):
             properties = {"name": {"const": name}, "label": {"type": ["string", "null"]}, "grid": grid, **keys}
             entries.append(
                 {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
@@ -38,8 +38,8 @@ def json_schema() -> dict[str, Any]:
     }
     # one model or a list of models, each a name or a mapping of a name and parameters
     metrics = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    own = {"name": {"type": "string"}, "label": {"type": ["string", "null"]}, "metrics": metrics}
-    entry = {"anyOf": [{"type": "string"}, {"type": "object", "properties": own, "required": ["name"]}]}
+    schema_by_key = {"name": {"type": "string"}, "label": {"type": ["string", "null"]}, "metrics": metrics}
+    entry = {"anyOf": [{"type": "string"}, {"type": "object", "properties": schema_by_key, "required": ["name"]}]}
     properties["models"] = {
         "anyOf": [{"type": "array", "minItems": 1, "items": entry}, *entry["anyOf"]],
         "default": ["knn"],

@@ -46,7 +46,7 @@ def _of_buckets(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, Mapping):
         msg = "storage names buckets, for example {s3://public-data: {anonymous: true}}"
         raise ValueError(msg)
-    found: dict[str, Any] = {}
+    settings_by_bucket: dict[str, Any] = {}
     for name, said in value.items():
         if has_credentials(str(name)):
             raise ValueError(CREDENTIALS_BELONG)
@@ -60,11 +60,11 @@ def _of_buckets(value: Any, info: ValidationInfo) -> Any:
         if bucket.key:
             msg = f"{name} names what lies in a bucket: write {bucket.root}, of which all is reached in one way"
             raise ValueError(msg)
-        if bucket.root in found:
+        if bucket.root in settings_by_bucket:
             msg = f"{bucket.root} is there twice"
             raise ValueError(msg)
-        found[bucket.root] = {} if said is None else said
-    return found
+        settings_by_bucket[bucket.root] = {} if said is None else said
+    return settings_by_bucket
 
 
 StorageKeys = Annotated[dict[str, BucketBlock], BeforeValidator(_of_buckets)]

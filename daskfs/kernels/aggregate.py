@@ -23,11 +23,11 @@ def shared_ranks(values: np.ndarray, direction: Direction) -> np.ndarray:
         Shape (n_features,), float64, NaN where `values` is.
     """
     ranks = np.full(values.size, np.nan)
-    known = np.flatnonzero(~np.isnan(values))
-    _, place, counts = np.unique(values[known], return_inverse=True, return_counts=True)
+    places = np.flatnonzero(~np.isnan(values))
+    _, place, counts = np.unique(values[places], return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     mean = last - (counts - 1) / 2
-    ranks[known] = (mean if direction == "ascending" else known.size + 1 - mean)[place]
+    ranks[places] = (mean if direction == "ascending" else places.size + 1 - mean)[place]
     return ranks
 
 
@@ -82,8 +82,8 @@ def rank_agreement(ranks: np.ndarray) -> tuple[np.ndarray, float | None]:
     correlations = np.full((n_rankings, n_rankings), np.nan)
     if n_features < 2:
         return correlations, None
-    own = np.stack([shared_ranks(row, "ascending") for row in ranks])
-    centered = own - own.mean(axis=1, keepdims=True)
+    shared = np.stack([shared_ranks(row, "ascending") for row in ranks])
+    centered = shared - shared.mean(axis=1, keepdims=True)
     norms = np.sqrt((centered**2).sum(axis=1))
     differ = norms > 0
     unit = centered[differ] / norms[differ, None]

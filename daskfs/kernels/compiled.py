@@ -22,7 +22,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
         return njit(nogil=True, **options)(function)
 
 
-def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
+def _prefetch(typing_context: Any, values: Any, index: Any) -> Any:
     """Prefetch the cache line of one value of a flat array."""
     del typing_context
 
@@ -38,4 +38,4 @@ def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
     return types.void(values, index), generate
 
 
-prefetch: Any = intrinsic(_prefetched)
+prefetch: Any = intrinsic(_prefetch)

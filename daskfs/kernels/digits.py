@@ -37,10 +37,10 @@ def loses_digits(values: np.ndarray) -> np.ndarray | np.bool_:
 def as_floats(values: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
     """Return values of any shape in a dtype; in float64, integers that lose digits are marked."""
     with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
-        found = values.astype(dtype, copy=False)
-    if found.dtype == np.float64 and values.dtype.kind in "iu" and (is_lost := loses_digits(values)).any():
-        found.view(np.uint64)[is_lost] = MARK
-    return found
+        floats = values.astype(dtype, copy=False)
+    if floats.dtype == np.float64 and values.dtype.kind in "iu" and (is_lost := loses_digits(values)).any():
+        floats.view(np.uint64)[is_lost] = MARK
+    return floats
 
 
 def mark_spelled(values: np.ndarray, cells: Callable[[], Sequence[Any]]) -> None:

@@ -114,11 +114,11 @@ def filter_redundant(
         Reason for each dropped feature of `order`: ("group", -1, NaN) if its group was full, else ("redundant",
         feature, value) with the most similar kept feature; ties go to the one kept first.
     """
-    kept = list(kept_first)
-    chosen = set(kept)
+    kept_features = list(kept_first)
+    chosen = set(kept_features)
     passed: dict[int, tuple[str, int, float]] = {}
     groups = groups or {}
-    members = Counter(groups[feature] for feature in kept if feature in groups)
+    members = Counter(groups[feature] for feature in kept_features if feature in groups)
     for feature in order:
         if feature in chosen:
             continue
@@ -126,14 +126,14 @@ def filter_redundant(
         if group is not None and max_per_group is not None and members[group] >= max_per_group:
             passed[feature] = ("group", -1, float("nan"))
             continue
-        if similarity is not None and kept:
-            values = similarity(feature, kept)
+        if similarity is not None and kept_features:
+            values = similarity(feature, kept_features)
             largest = float(values.max())
             if largest > threshold:
                 nearest = int(np.argmax(values >= largest - ROUND_OFF))
-                passed[feature] = ("redundant", kept[nearest], float(values[nearest]))
+                passed[feature] = ("redundant", kept_features[nearest], float(values[nearest]))
                 continue
-        kept.append(feature)
+        kept_features.append(feature)
         if group is not None:
             members[group] += 1
-    return kept, passed
+    return kept_features, passed

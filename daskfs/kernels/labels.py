@@ -30,12 +30,12 @@ class Labels:
 
     def of_rows(self, rows: np.ndarray) -> Labels:
         """Return the labels of some rows, with only the classes that they have, as an estimator would find them."""
-        own = self.values[rows]
+        row_values = self.values[rows]
         if self.task == "regression":
-            return replace(self, values=own)
-        codes, places = np.unique(own, return_inverse=True)
+            return replace(self, values=row_values)
+        codes, places = np.unique(row_values, return_inverse=True)
         present = codes[codes >= 0]
-        values = (places - int(np.count_nonzero(codes < 0))).astype(own.dtype)
+        values = (places - int(np.count_nonzero(codes < 0))).astype(row_values.dtype)
         return Labels(self.task, np.maximum(values, -1), tuple(self.classes[code] for code in present))
 
     def counted(self, weights: np.ndarray | None) -> Labels:
@@ -102,17 +102,17 @@ class LabelCounter:
     def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
         """Count the labels of some rows, shape (n_rows,), with their weights."""
         is_labeled = Labels(self._task, values).is_labeled
-        known = values[is_labeled]
-        counted = known if weights is None else values[is_labeled & (weights > 0)]
+        labels = values[is_labeled]
+        counted = labels if weights is None else values[is_labeled & (weights > 0)]
         self._n_samples += values.size
-        self._n_labeled += known.size
+        self._n_labeled += labels.size
         self._n_counted += counted.size
         self._counted_ends = _wider(self._counted_ends, counted)
         if self._classes:
-            self._by_class += np.bincount(known, minlength=self._by_class.size)
+            self._by_class += np.bincount(labels, minlength=self._by_class.size)
         else:
-            self._ends = _wider(self._ends, known)
-            self._total += float(known.sum())
+            self._ends = _wider(self._ends, labels)
+            self._total += float(labels.sum())
 
     def counts(self) -> LabelCounts:
         """Return the counts of all rows so far."""

@@ -37,8 +37,8 @@ class Observed:
         """
         count = n_rows - self.missing
         mean = np.divide(self.total, count, out=np.zeros_like(self.total), where=count > 0)
-        known = count > 0
-        mean[known] = np.clip(mean[known], self.minimum[known], self.maximum[known])
+        is_observed = count > 0
+        mean[is_observed] = np.clip(mean[is_observed], self.minimum[is_observed], self.maximum[is_observed])
         return mean.astype(dtype).astype(np.float64)
 
 

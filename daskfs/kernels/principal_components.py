@@ -29,8 +29,8 @@ def next_block(image: np.ndarray, blocks: Sequence[np.ndarray]) -> np.ndarray:
     """
     block = image
     for _ in range(2):  # once leaves the rounding errors of directions that nearly lie in the other blocks
-        for known in blocks:
-            block = block - known @ (known.T @ block)
+        for earlier in blocks:
+            block = block - earlier @ (earlier.T @ block)
         block = np.linalg.qr(block)[0]
     return block
 
@@ -44,7 +44,7 @@ def leading_of_span(
     """
     basis = np.concatenate(blocks, axis=1)
     vectors, values = leading(basis.T @ np.concatenate(images, axis=1), n_components)
-    return _signed(basis @ vectors), values
+    return _fix_signs(basis @ vectors), values
 
 
 def leading(C: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +56,7 @@ def leading(C: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
     values, vectors = np.linalg.eigh((C + C.T) / 2)
     values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components]
     is_zero = values <= max(values[0], 0.0) * len(C) * np.finfo(np.float64).eps
-    return _signed(np.where(is_zero, 0.0, vectors)), np.where(is_zero, 0.0, values)
+    return _fix_signs(np.where(is_zero, 0.0, vectors)), np.where(is_zero, 0.0, values)
 
 
 def leading_of_rows(Z: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
@@ -66,9 +66,9 @@ def leading_of_rows(Z: np.ndarray, n_components: int) -> tuple[np.ndarray, np.nd
     """
     left, values = leading(Z @ Z.T, n_components)
     scale = np.divide(1.0, np.sqrt(values), out=np.zeros_like(values), where=values > 0)
-    return _signed(Z.T @ (left * scale)), values
+    return _fix_signs(Z.T @ (left * scale)), values
 
 
-def _signed(vectors: np.ndarray) -> np.ndarray:
+def _fix_signs(vectors: np.ndarray) -> np.ndarray:
     largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None], axis=0)
     return vectors * np.where(largest < 0, -1.0, 1.0)

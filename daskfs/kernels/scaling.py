@@ -88,7 +88,7 @@ def scaling_text(value: str | Sequence[str], *, of_graph: bool = False) -> Scali
     """
     steps = GRAPH_CHAIN if of_graph else CHAIN
     parts = _PLUS.split(value) if isinstance(value, str) else [str(part) for part in value]
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     names = []
     for part in (part.strip() for part in parts):
         name, equals, number = (piece.strip() for piece in part.partition("="))
@@ -96,17 +96,17 @@ def scaling_text(value: str | Sequence[str], *, of_graph: bool = False) -> Scali
             msg = f"step '{part}' is for the graph only: features are scored in their own columns. Steps: {steps}"
             raise ValueError(msg)
         if name not in (*SCALINGS, PCA) or (equals and name not in ("total", PCA)):
-            known = (*SCALINGS, PCA) if of_graph else SCALINGS
-            msg = f"unknown step '{part}' of a scaling.{nearest(name, known)} Steps, in this order: {steps}"
+            steps_known = (*SCALINGS, PCA) if of_graph else SCALINGS
+            msg = f"unknown step '{part}' of a scaling.{nearest(name, steps_known)} Steps, in this order: {steps}"
             raise ValueError(msg)
         names.append(name)
-        found[name] = _n_components(part, number) if name == PCA else _target(number) if equals else "median"
-    order = [name for name in ("total", "log1p", "unit", "zscore", PCA) if name in found]
-    if names != order or {"unit", "zscore"} <= found.keys():
+        options[name] = _n_components(part, number) if name == PCA else _target(number) if equals else "median"
+    order = [name for name in ("total", "log1p", "unit", "zscore", PCA) if name in options]
+    if names != order or {"unit", "zscore"} <= options.keys():
         msg = f"a scaling has its steps in this order, each at most once: {steps}"
         raise ValueError(msg)
-    chain = Steps(found.get("total"), "log1p" in found, _last(found)).text
-    return "+".join(filter(None, (chain, f"{PCA}={found[PCA]}" if PCA in found else "")))
+    chain = Steps(options.get("total"), "log1p" in options, _last(options)).text
+    return "+".join(filter(None, (chain, f"{PCA}={options[PCA]}" if PCA in options else "")))
 
 
 def _n_components(part: str, number: str) -> int:
@@ -160,11 +160,11 @@ def _target(number: str) -> float:
 @lru_cache(maxsize=64)
 def steps_of(scaling: Scaling) -> Steps:
     """Parse a chain that :func:`scaling_text` spelled."""
-    found = dict(part.partition("=")[::2] for part in _PLUS.split(scaling))
-    total: float | Literal["median"] | None = "median" if "total" in found else None
-    if found.get("total"):
-        total = float(found["total"])
-    return Steps(total, "log1p" in found, _last(found), int(found[HALF]) if HALF in found else None)
+    options = dict(part.partition("=")[::2] for part in _PLUS.split(scaling))
+    total: float | Literal["median"] | None = "median" if "total" in options else None
+    if options.get("total"):
+        total = float(options["total"])
+    return Steps(total, "log1p" in options, _last(options), int(options[HALF]) if HALF in options else None)
 
 
 def of_half(scaling: Scaling | None, half: int) -> Scaling:
@@ -181,9 +181,9 @@ def without_columns(X: np.ndarray | sp.csr_matrix, left_out: np.ndarray) -> np.n
     """Return a copy with zeros in the columns of a mask, shape (n_columns,), bool; entries of CSR rows are dropped."""
     if not is_sparse(X):
         return np.where(left_out, X.dtype.type(0), X)
-    kept = ~left_out[X.indices]
-    indptr = np.concatenate([[0], np.cumsum(kept)])[X.indptr]
-    return sp.csr_matrix((X.data[kept], X.indices[kept], indptr), shape=X.shape)
+    is_kept = ~left_out[X.indices]
+    indptr = np.concatenate([[0], np.cumsum(is_kept)])[X.indptr]
+    return sp.csr_matrix((X.data[is_kept], X.indices[is_kept], indptr), shape=X.shape)
 
 
 def without_zscore(scaling: Scaling | None) -> Scaling | None:

@@ -183,13 +183,13 @@ class Chain:
     def stages(self) -> list[Stage]:
         """Return the stages; :class:`daskfs.errors.DaskfsError` if the data do not meet the methods' requirements."""
         data, shape = self.data, self.data.shape
-        searched = {name: found for name, found in self.lists.items() if name not in self.known}
+        searched = {name: list_and_k for name, list_and_k in self.lists.items() if name not in self.known}
         over_rows = {} if self.given is not None else searched
         check_pairwise(data.missing, over_rows)
         other_scalings = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
         scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
         check_tested(self.methods, data)
-        stages = plan_halves(shape.n_features, [wanted for wanted, _ in over_rows.values()], self.blocks)
+        stages = plan_halves(shape.n_features, [spec for spec, _ in over_rows.values()], self.blocks)
         stages += plan_transforms(shape, scalings)
         if self.given is not None and not self.is_stored:
             longest = longest_given(self.lists, self.given)
@@ -283,11 +283,11 @@ def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
     others
         Names of other consumers that need every value.
     """
-    wanted = [*(f"method {method.label}" for method in methods if method.criterion.is_joint), *others]
-    if policy == "pairwise" and wanted:
+    readers = [*(f"method {method.label}" for method in methods if method.criterion.is_joint), *others]
+    if policy == "pairwise" and readers:
         msg = (
-            f"{wanted[0]} compares features, or rows, in all their values, and data.missing is pairwise, which leaves "
-            f"some missing: set data.missing: mean, or leave {wanted[0]} out."
+            f"{readers[0]} compares features, or rows, in all their values, and data.missing is pairwise, which leaves "
+            f"some missing: set data.missing: mean, or leave {readers[0]} out."
         )
         raise JobError(msg)
 

@@ -74,8 +74,8 @@ def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, proce
     )
 
     def streams_it(stage: Stage) -> bool:
-        own = stage.parameters
-        return not isinstance(own, WeightsParameters | InvariantsParameters) or own.weighting.graph == GIVEN
+        p = stage.parameters
+        return not isinstance(p, WeightsParameters | InvariantsParameters) or p.weighting.graph == GIVEN
 
     streaming = [
         stage.with_more(*streamed, bytes_read=stage.bytes_read + stage.n_units * read) if streams_it(stage) else stage

@@ -71,9 +71,9 @@ def memory_context(
         X = filled_by_means(X)
     fill, facts = None, {}
     if missing == "pairwise" and has_missing(X):
-        known = observe(X)
-        fill = np.stack([known.values(X.shape[0], X.dtype), known.missing])
-        facts["missing"] = {"policy": missing, "total": int(known.missing.sum())}
+        observed = observe(X)
+        fill = np.stack([observed.values(X.shape[0], X.dtype), observed.missing])
+        facts["missing"] = {"policy": missing, "total": int(observed.missing.sum())}
     check_finite(X, 0, None, "X", may_miss=fill is not None, whole=True)
     n_samples, n_features = X.shape
     sparse = is_sparse(X)
@@ -108,8 +108,8 @@ class _LazyMoments(Store):
         elif name == layout.FIRST_EQUAL and name not in self._memory:
             table = dict(zip(layout.COLUMN_ROWS, self.open(layout.COLUMNS), strict=True))
             is_constant = np.equal(table["minimum"], table["maximum"])  # each a group of its own, as in tiles
-            found = first_equal(column_hashes(self._X, 0))
-            self.put_array(name, np.where(is_constant, np.arange(found.size), found))
+            first = first_equal(column_hashes(self._X, 0))
+            self.put_array(name, np.where(is_constant, np.arange(first.size), first))
         return super().open(name)
 
 
@@ -195,7 +195,7 @@ def score_features(
 
 
 def filter_features(
-    context: Context, method: Method, wanted: RedundancySpec, names: Sequence[str], pool: Pool | None = None
+    context: Context, method: Method, redundancy: RedundancySpec, names: Sequence[str], pool: Pool | None = None
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """Filter redundant features from the ranking of a method that :func:`score_features` scored in the same context.
 
@@ -205,7 +205,7 @@ def filter_features(
         As for :func:`score_features`.
     method
         The method.
-    wanted
+    redundancy
         The filter.
     names
         Names of all features.
@@ -215,12 +215,12 @@ def filter_features(
     kept, dropped
         Features that may be selected, best first, shape (n_kept,), int64; and the others with the reason, by rank.
     """
-    check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted.measure else []))
-    chain = Chain(data_of(context), redundancy=wanted, filtered=[method], base=())
+    check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if redundancy.measure else []))
+    chain = Chain(data_of(context), redundancy=redundancy, filtered=[method], base=())
     run_all(context, chain.stages(), pool)
     table = method_scores(context.store, method)
-    kept = selectable(context.store, method, table, filtered=True)
-    return kept, dropped_features(context.store, method, table, names)
+    kept_features = selectable(context.store, method, table, filtered=True)
+    return kept_features, dropped_features(context.store, method, table, names)
 
 
 def find_correlations(context: Context, spec: CorrelationSpec, pool: Pool | None = None) -> FeatureCorrelations:

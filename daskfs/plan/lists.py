@@ -27,22 +27,22 @@ def needed_lists(
 
     Lists over X come first, as others are made from them. `complete` adds the search options to a spec of lists over X.
     """
-    found: dict[str, tuple[Lists, int]] = {}
+    needed: dict[str, tuple[Lists, int]] = {}
     for method in methods:
         for name, (lists, k) in method.parameters.lists(n_samples).items():
             if isinstance(lists, GraphSpec):
                 lists = complete(lists)
             elif isinstance(lists, MixedGraph):
                 lists = dataclasses.replace(lists, base=complete(lists.base))
-            found[name] = (lists, max(k, found.get(name, (lists, 0))[1]))
-    return dict(sorted(found.items(), key=lambda item: not isinstance(item[1][0], GraphSpec)))
+            needed[name] = (lists, max(k, needed.get(name, (lists, 0))[1]))
+    return dict(sorted(needed.items(), key=lambda item: not isinstance(item[1][0], GraphSpec)))
 
 
 def plan_all_lists(
     shape: Shape,
     lists: Mapping[str, tuple[Lists, int]],
     memory_limit: int | None,
-    given: Graph | None = None,
+    graph: Graph | None = None,
     *,
     pairwise: bool = False,
 ) -> list[Stage]:
@@ -54,41 +54,41 @@ def plan_all_lists(
     stages: list[Stage] = []
     widths = {name: k for name, (_, k) in lists.items()}
     projected: set[str | None] = set()
-    for wanted, k in lists.values():
-        if isinstance(wanted, GraphSpec):
-            if given is not None:
+    for spec, k in lists.values():
+        if isinstance(spec, GraphSpec):
+            if graph is not None:
                 continue
             check_neighbors(k or 1, shape.n_samples)
-            check_metric(wanted, searched_shape(shape, wanted))
-            if wanted.n_components is not None and wanted.scaling not in projected:
-                stages += plan_components(shape, wanted)
-                projected.add(wanted.scaling)
-        stages += plan_lists(shape, wanted, k, memory_limit, widths, pairwise=pairwise)
+            check_metric(spec, searched_shape(shape, spec))
+            if spec.n_components is not None and spec.scaling not in projected:
+                stages += plan_components(shape, spec)
+                projected.add(spec.scaling)
+        stages += plan_lists(shape, spec, k, memory_limit, widths, pairwise=pairwise)
     return stages
 
 
-def limited_lists(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> dict[str, tuple[Lists, int]]:
+def limited_lists(lists: Mapping[str, tuple[Lists, int]], graph: Graph) -> dict[str, tuple[Lists, int]]:
     """Return the lists, with those over X no longer than precomputed lists."""
-    longest = given.n_neighbors if isinstance(given, NeighborLists) else None
+    longest = graph.n_neighbors if isinstance(graph, NeighborLists) else None
     return {
-        name: (wanted, min(k, longest) if longest and isinstance(wanted, GraphSpec) else k)
-        for name, (wanted, k) in lists.items()
+        name: (spec, min(k, longest) if longest and isinstance(spec, GraphSpec) else k)
+        for name, (spec, k) in lists.items()
     }
 
 
-def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
+def longest_given(lists: Mapping[str, tuple[Lists, int]], graph: Graph) -> int:
     """Return the number of neighbors needed of each precomputed list; 0 for a matrix."""
-    return lists[given.name][1] if isinstance(given, NeighborLists) else 0
+    return lists[graph.name][1] if isinstance(graph, NeighborLists) else 0
 
 
 def searches_cost(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> Cost:
     """Return the memory that the compiled searches of the lists over X keep in a process."""
-    held: list[Held] = []
+    items: list[Held] = []
     for spec, k in ((spec, k) for spec, k in lists.values() if isinstance(spec, GraphSpec)):
         searched = searched_shape(shape, spec)
         resolved = resolve_engine(spec, searched, available_bytes(memory_limit), k=k)
-        held += [*((COMPILED,) if resolved.engine != "exact" else ()), *foreign_cost(resolved, searched)]
-    return tuple(dict.fromkeys(held))
+        items += [*((COMPILED,) if resolved.engine != "exact" else ()), *foreign_cost(resolved, searched)]
+    return tuple(dict.fromkeys(items))
 
 
 def check_metric(spec: GraphSpec, shape: Shape) -> None:
@@ -120,8 +120,8 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
     if policy != "pairwise":
         return
     remedy = "or set data.missing: mean"
-    for wanted, _ in lists.values():
-        spec = wanted.base if isinstance(wanted, MixedGraph) else wanted
+    for list_spec, _ in lists.values():
+        spec = list_spec.base if isinstance(list_spec, MixedGraph) else list_spec
         if not isinstance(spec, GraphSpec):
             continue
         if spec.metric != "euclidean":

@@ -33,18 +33,18 @@ def asked_scalings(
         Whether rows have weights.
     """
     by_rows: set[Scaling | None] = set()
-    for wanted, _ in lists.values():
-        over_rows = wanted.base if isinstance(wanted, MixedGraph) else wanted
+    for spec, _ in lists.values():
+        over_rows = spec.base if isinstance(spec, MixedGraph) else spec
         if isinstance(over_rows, GraphSpec):
             by_rows.add(over_rows.scaling)
     by_rows |= {getattr(method.parameters, "graph_scaling", None) for method in methods if method.finish == "trade-off"}
     components = {scaling for scaling in by_rows if scaling and components_of(scaling) is not None}
     by_rows = {chain_of(scaling) for scaling in by_rows}
     by_columns = {method.parameters.score_scaling for method in methods} | set(other_scalings)
-    asked = {scaling for scaling in by_rows if ends_with(scaling, "zscore")} | by_columns
-    several = {scaling for scaling in asked if scaling and steps_of(scaling).first and steps_of(scaling).last}
+    scalings = {scaling for scaling in by_rows if ends_with(scaling, "zscore")} | by_columns
+    several = {scaling for scaling in scalings if scaling and steps_of(scaling).first and steps_of(scaling).last}
     if weighted:
-        several |= {"zscore"} & asked
+        several |= {"zscore"} & scalings
     # principal components need the means of columns, which "zscore" has, and tiles have if rows have no weights
     several |= {
         scaling

@@ -27,11 +27,11 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
 
 def selected_features(store: Store, method: Method, table: np.ndarray, settings: RunSettings) -> np.ndarray:
     """Return the features that a method selects, best first, shape (n_selected,), int64."""
-    found = selectable(store, method, table, filtered=settings.filtered)
+    features = selectable(store, method, table, filtered=settings.filtered)
     if settings.fdr is None:
-        return found[: settings.n_features]
+        return features[: settings.n_features]
     pvalues = method.pvalues(table)
-    return found[:0] if pvalues is None else found[method.qvalues(pvalues)[found] <= settings.fdr]
+    return features[:0] if pvalues is None else features[method.qvalues(pvalues)[features] <= settings.fdr]
 
 
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:
@@ -41,8 +41,8 @@ def dropped_features(store: Store, method: Method, table: np.ndarray, names: Seq
     """
     place = {int(feature): rank for rank, feature in enumerate(method.order(table))}
     rows = store.need_json(layout.FILTERED_JSON.format(method.label), list)
-    found = [(int(feature), _reason(why, what, names)) for feature, why, *what in rows]
-    return sorted(found, key=lambda row: place[row[0]])
+    reasons = [(int(feature), _reason(why, what, names)) for feature, why, *what in rows]
+    return sorted(reasons, key=lambda row: place[row[0]])
 
 
 def _reason(why: str, what: Sequence[Any], names: Sequence[str]) -> str:

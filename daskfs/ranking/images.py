@@ -75,8 +75,8 @@ def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], orde
         relevance = -place
     else:
         relevance = -scores if method.direction == "ascending" else scores
-    known = ~excluded & np.isfinite(relevance)
-    low, high = (relevance[known].min(), relevance[known].max()) if known.any() else (0.0, 0.0)
+    is_scored = ~excluded & np.isfinite(relevance)
+    low, high = (relevance[is_scored].min(), relevance[is_scored].max()) if is_scored.any() else (0.0, 0.0)
     relevance = np.clip(np.where(np.isnan(relevance), low, relevance), low, high)
     # divide by 2 first: the range of the largest floats overflows
     share = (relevance / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.ones(scores.size)
@@ -120,8 +120,8 @@ def for_report(levels: np.ndarray) -> list[list[int]]:
     """Return `levels` (2-D, int64) for the report: images of many pixels are averaged over squares."""
     step = -(-max(levels.shape[0], levels.shape[1] // 4) // GRID)
     if step == 1:
-        found: list[list[int]] = levels.tolist()
-        return found
+        pixel_rows: list[list[int]] = levels.tolist()
+        return pixel_rows
     rows = []
     for top in range(0, levels.shape[0], step):
         row = []

@@ -70,7 +70,7 @@ def plan_combination(
 
 
 def plan_redundancy(
-    shape: Shape, methods: Sequence[Method], wanted: RedundancySpec, columns: int, process: Cost
+    shape: Shape, methods: Sequence[Method], redundancy: RedundancySpec, columns: int, process: Cost
 ) -> list[Stage]:
     """Return the stages that filter redundant features from the rankings.
 
@@ -80,11 +80,11 @@ def plan_redundancy(
         Shape of the data, columns of a slab, and memory of a process before a unit starts.
     methods
         Methods.
-    wanted
+    redundancy
         The filter.
     """
-    labels, measure, scaling = [method.label for method in methods], wanted.measure, wanted.scaling
-    count = min(wanted.n_candidates + len(wanted.choice.keep), shape.n_features)
+    labels, measure, scaling = [method.label for method in methods], redundancy.measure, redundancy.scaling
+    count = min(redundancy.n_candidates + len(redundancy.choice.keep), shape.n_features)
     if measure is None:
         count = shape.n_features
     else:
@@ -95,7 +95,7 @@ def plan_redundancy(
             CANDIDATES_STAGE,
             "filter-candidates",
             1,
-            CandidateListsParameters(tuple(methods), wanted),
+            CandidateListsParameters(tuple(methods), redundancy),
             CANDIDATES_STAGE.cost(shape.n_features, process),
             bytes_read=len(labels) * WORD * TABLE_FIELDS * shape.n_features,
             bytes_written=listed,
@@ -119,7 +119,7 @@ def plan_redundancy(
             FILTER_STAGE,
             "filter",
             len(labels),
-            FilterParameters(tuple(methods), wanted, bins),
+            FilterParameters(tuple(methods), redundancy, bins),
             FILTER_STAGE.cost(shape.n_samples, shape.n_features, count, measure, process),
             bytes_read=read + listed,
             bytes_written=listed,

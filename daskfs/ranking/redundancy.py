@@ -91,22 +91,22 @@ def numbered_choice(
         no feature is left to select.
     """
     numbers = _numbers_by_name(names)
-    kept, dropped = (_numbers_of(list_, numbers, f"{where}{key}") for list_, key in ((keep, "keep"), (drop, "drop")))
-    if both := sorted(set(kept) & set(dropped)):
+    first, never = (_numbers_of(list_, numbers, f"{where}{key}") for list_, key in ((keep, "keep"), (drop, "drop")))
+    if both := sorted(set(first) & set(never)):
         msg = f"'{names[both[0]]}' is in {where}keep and in {where}drop: leave it in one of them."
         raise JobError(msg)
-    if dropped and len(set(dropped)) == len(names):
+    if never and len(set(never)) == len(names):
         msg = f"{where}drop names all {len(names)} features: nothing is left to select."
         raise JobError(msg)
-    return FeatureChoice(tuple(kept), tuple(dropped), numbered_groups(groups or {}, names, f"{where}groups"))
+    return FeatureChoice(tuple(first), tuple(never), numbered_groups(groups or {}, names, f"{where}groups"))
 
 
-def check_counts(wanted: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
+def check_counts(n_selected: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
     """Raise :class:`JobError` if `keep` is too long, or the candidates are too few, for the features to select.
 
     Parameters
     ----------
-    wanted
+    n_selected
         Number of features to select.
     n_keep
         Number of features in `keep`, which are selected first.
@@ -115,22 +115,22 @@ def check_counts(wanted: int, n_keep: int, n_candidates: int | None, where: str 
     where
         Prefix of the keys in messages.
     """
-    if n_keep > wanted:
-        msg = f"{where}keep has {n_keep} names, and {wanted} features are to be selected."
+    if n_keep > n_selected:
+        msg = f"{where}keep has {n_keep} names, and {n_selected} features are to be selected."
         raise JobError(msg)
-    if n_candidates is not None and n_candidates + n_keep < wanted:
-        msg = f"{where}n_candidates is {n_candidates}, and {wanted} features are to be selected: raise it."
+    if n_candidates is not None and n_candidates + n_keep < n_selected:
+        msg = f"{where}n_candidates is {n_candidates}, and {n_selected} features are to be selected: raise it."
         raise JobError(msg)
 
 
-def _numbers_of(wanted: Sequence[str], numbers: Mapping[str, list[int]], key: str) -> list[int]:
-    found: list[int] = []
-    for name in wanted:
+def _numbers_of(feature_names: Sequence[str], numbers: Mapping[str, list[int]], key: str) -> list[int]:
+    feature_numbers: list[int] = []
+    for name in feature_names:
         if name not in numbers:
             msg = f"{key} names '{name}', and no feature has that name.{nearest(name, tuple(numbers))}"
             raise JobError(msg)
-        found += numbers[name]
-    return sorted(set(found))
+        feature_numbers += numbers[name]
+    return sorted(set(feature_numbers))
 
 
 def _numbers_by_name(names: Sequence[str]) -> dict[str, list[int]]:
@@ -154,11 +154,11 @@ def numbered_groups(groups: Mapping[str, str], names: Sequence[str], key: str) -
         except re.error as error:
             msg = f"{key}: '{pattern}' is no feature's name and no regular expression ({error})."
             raise JobError(msg) from error
-        found = [number for number, name in enumerate(names) if expression.fullmatch(name)]
-        if not found:
+        matches = [number for number, name in enumerate(names) if expression.fullmatch(name)]
+        if not matches:
             msg = f"{key}: '{pattern}' is no feature's name and matches none.{nearest(pattern, tuple(numbers))}"
             raise JobError(msg)
-        for number in found:
+        for number in matches:
             matched.setdefault(number, group)
     return {str(number): group for number, group in sorted({**matched, **exact}.items())}
 
@@ -184,15 +184,15 @@ def list_candidates(context: Context, parameters: CandidateListsParameters, unit
     `n_candidates`.
     """
     del unit
-    wanted = parameters.redundancy
-    keep, drop = set(wanted.choice.keep), set(wanted.choice.drop)
+    redundancy = parameters.redundancy
+    keep, drop = set(redundancy.choice.keep), set(redundancy.choice.drop)
     for method in parameters.methods:
         table = method_scores(context.store, method)
         order, n_ranked = method.order(table), int(np.count_nonzero(~method.is_excluded(table)))
         first = [feature for feature in order.tolist() if feature in keep]
         rest = [feature for feature in order[:n_ranked].tolist() if feature not in keep and feature not in drop]
-        if wanted.measure is not None:
-            rest = rest[: wanted.n_candidates]
+        if redundancy.measure is not None:
+            rest = rest[: redundancy.n_candidates]
         if n_ranked and not first and not rest:
             msg = f"method {method.label} can select nothing: every feature that it ranks is in drop."
             raise InputError(msg)
@@ -202,31 +202,31 @@ def list_candidates(context: Context, parameters: CandidateListsParameters, unit
 
 def filter_ranking(context: Context, parameters: FilterParameters, unit: int) -> dict[str, Any]:
     """Write the features of one method that may be selected, best first, and why each other one was dropped."""
-    method, wanted = parameters.methods[unit], parameters.redundancy
+    method, redundancy = parameters.methods[unit], parameters.redundancy
     features = context.store.open(layout.CANDIDATES.format(PURPOSE, method.label))[...]
-    keep, groups = set(wanted.choice.keep), wanted.choice.groups
+    keep, groups = set(redundancy.choice.keep), redundancy.choice.groups
     n_keep = sum(feature in keep for feature in features.tolist())
     in_group = {
         place: groups[str(feature)] for place, feature in enumerate(features.tolist()) if str(feature) in groups
     }
-    kept, passed = filter_redundant(
+    kept_places, passed = filter_redundant(
         range(features.size),
         _similarity(context, parameters, method, features),
-        wanted.threshold,
+        redundancy.threshold,
         range(n_keep),
         in_group,
-        wanted.max_per_group,
+        redundancy.max_per_group,
     )
-    demoted = [place for place, (why, *_) in passed.items() if why == "redundant" and wanted.demote]
-    context.store.put_array(layout.FILTERED.format(method.label), features[[*kept, *sorted(demoted)]])
+    demoted = [place for place, (why, *_) in passed.items() if why == "redundant" and redundancy.demote]
+    context.store.put_array(layout.FILTERED.format(method.label), features[[*kept_places, *sorted(demoted)]])
     rows = []
     for place, (why, other, value) in passed.items():
         redundant = why == "redundant"
         what = [int(features[other]), value] if redundant else [in_group[place]]
         rows.append([int(features[place]), why, *what])
-    rows += [[feature, "name"] for feature in wanted.choice.drop]
+    rows += [[feature, "name"] for feature in redundancy.choice.drop]
     context.store.write_json(layout.FILTERED_JSON.format(method.label), rows)
-    return {"n_candidates": int(features.size), "n_kept": len(kept)}
+    return {"n_candidates": int(features.size), "n_kept": len(kept_places)}
 
 
 def _similarity(

@@ -131,7 +131,7 @@ def arrow_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], types: Se
 
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
     kinds = types or [None] * len(columns)
-    return pa.table([pa.array(list(some), kind) for some, kind in zip(values, kinds, strict=True)], list(columns))
+    return pa.table([pa.array(list(column), kind) for column, kind in zip(values, kinds, strict=True)], list(columns))
 
 
 def write_parquet(store: Store, name: str, table: Any) -> None:

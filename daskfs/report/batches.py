@@ -23,14 +23,14 @@ SHOWN = 25
 
 def batch_warnings(batches: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     """Return the warnings of the batches' runs, and one for each batch that a method leaves out."""
-    found = []
+    warnings = []
     for batch in batches:
         for label, why in batch.get("left_out", {}).items():
             text = f"left out for method {label}: {why.removesuffix('.')}"
-            found.append(RunWarning("batch left out", CHANGES, text, (batch["name"],), "batch"))
-        own = map(RunWarning.from_json, batch.get("warnings", ()))
-        found += [replace(one, subject=(batch["name"],), noun="batch") for one in own]
-    return found
+            warnings.append(RunWarning("batch left out", CHANGES, text, (batch["name"],), "batch"))
+        own_warnings = map(RunWarning.from_json, batch.get("warnings", ()))
+        warnings += [replace(one, subject=(batch["name"],), noun="batch") for one in own_warnings]
+    return warnings
 
 
 def batch_summary(
@@ -43,8 +43,8 @@ def batch_summary(
     planned = plan.parameters_of(COMBINE_STAGE)
     if not batches or planned is None:
         return BatchRanks()
-    found = [_method(store, planned, method, tables[method.label], names) for method in planned.methods]
-    return BatchRanks(batches=list(batches), methods=found)
+    methods = [_method(store, planned, method, tables[method.label], names) for method in planned.methods]
+    return BatchRanks(batches=list(batches), methods=methods)
 
 
 def _method(

@@ -56,10 +56,10 @@ def format_p(value: object) -> str:
 
 def _means(sets: list[dict[str, Any]]) -> list[tuple[str, list[Cell]]]:
     """Return the rows of the table of methods by data set; methods are in order of first appearance."""
-    found = [{row["method"]: row for row in one["means"]} for one in sets]
-    labels = dict.fromkeys(label for of_set in found for label in of_set)
+    means_of_sets = [{row["method"]: row for row in one["means"]} for one in sets]
+    labels = dict.fromkeys(label for of_set in means_of_sets for label in of_set)
     return [
-        (label, [_mean(of_set.get(label), one["best"]) for of_set, one in zip(found, sets, strict=True)])
+        (label, [_mean(of_set.get(label), one["best"]) for of_set, one in zip(means_of_sets, sets, strict=True)])
         for label in labels
     ]
 

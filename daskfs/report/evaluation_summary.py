@@ -40,14 +40,14 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
     """
     if (parameters := plan.parameters_of(EVALUATE_STAGE)) is None:
         return None
-    own = [one.name for one in plan.stages if isinstance(one.parameters, EvaluationParameters)]
-    ran = [times["stages"][name] for name in own if name in times["stages"]]
+    stage_names = [one.name for one in plan.stages if isinstance(one.parameters, EvaluationParameters)]
+    ran = [times["stages"][name] for name in stage_names if name in times["stages"]]
     wall, busy = (sum(pair[place] for pair in ran) for place in (0, 1))
     design = Design(parameters)
     return {
         "n_selections": design.n_selections,
         "n_tests": design.n_tests,
-        "stages": [{key: s[key] for key in ("name", "units", "seconds")} for s in stages if s["name"] in own],
+        "stages": [{key: s[key] for key in ("name", "units", "seconds")} for s in stages if s["name"] in stage_names],
         "wall_seconds": round(wall, 3),
         "busy_seconds": round(busy, 3),
         "threads": times["threads"],
@@ -77,14 +77,14 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
                 saw_labels=[] if p.train_on == "labeled" else saw_labels,
                 sensitivity=[*_against_labels(overall, methods), *_against_grids(overall, grids)],
                 stability=[_stability(rows, methods) for rows in _by(stability, ("n_classes", "labels"))],
-                frequent=_frequent(frequency)[:NAMED_GROUPS],
+                frequent=_most_selected(frequency)[:NAMED_GROUPS],
                 comparisons=[_against_best(rows, pairs) for rows in compared if len(rows) > 1],
             )
         )
-    found: Row = store.need_json(layout.EVALUATION_DESIGN)
+    design_facts: Row = store.need_json(layout.EVALUATION_DESIGN)
     return Evaluation(
         is_simple=p.anew is None and len({(row["model"], row["metric"]) for row in tables[0]}) < 2,
-        facts=_facts(p, found, tables[0], task),
+        facts=_facts(p, design_facts, tables[0], task),
         settings=settings,
         gap=[_gap(rows, methods) for rows in _by(read_table(store, "gap"), PLACE)],
         cost=cost,
@@ -93,21 +93,21 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
 
 def _by(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
     """Group rows by the values of some keys, in order of first appearance."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return list(found.values())
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(groups.values())
 
 
 def _curves(rows: Sequence[Row], methods: Sequence[str], **columns: str) -> list[Curve]:
     """Return one curve for each method by number of features; `columns` names the column of each part of a curve."""
     curves = []
     for method in methods:
-        own = [row for row in rows if row["method"] == method and row["n_selected"]]
-        own.sort(key=lambda row: row["n_selected"])
+        points = [row for row in rows if row["method"] == method and row["n_selected"]]
+        points.sort(key=lambda row: row["n_selected"])
         parts = {"n_selected": "n_selected", **columns}.items()
-        if own:
-            curves.append(Curve(label=method, **{part: [row[column] for row in own] for part, column in parts}))
+        if points:
+            curves.append(Curve(label=method, **{part: [row[column] for row in points] for part, column in parts}))
     return curves
 
 
@@ -116,11 +116,11 @@ def _put_ranges(store: Store, means: Sequence[Row]) -> None:
     """Add the lowest and the highest of the values of each mean, None without a table of the values."""
     ranges: dict[tuple[Any, ...], Row] = {}
     if (table := read_parquet(store, layout.EVALUATION_PARQUET, [*POINT, "value"])) is not None:
-        found = table.group_by(POINT).aggregate([("value", "min"), ("value", "max")]).to_pylist()
-        ranges = {tuple(row[key] for key in POINT): row for row in found}
+        value_ranges = table.group_by(POINT).aggregate([("value", "min"), ("value", "max")]).to_pylist()
+        ranges = {tuple(row[key] for key in POINT): row for row in value_ranges}
     for row in means:
-        own = ranges.get(tuple(row[key] for key in POINT), {})
-        row |= {key: own.get(key) for key in ("value_min", "value_max")}
+        value_range = ranges.get(tuple(row[key] for key in POINT), {})
+        row |= {key: value_range.get(key) for key in ("value_min", "value_max")}
 
 
 def _panel(rows: Sequence[Row], design: Design) -> Panel:
@@ -135,29 +135,29 @@ def _panel(rows: Sequence[Row], design: Design) -> Panel:
 # ---------------------------------------------------------------------------------------------------------- sensitivity
 def _against_labels(rows: Sequence[Row], methods: Sequence[str]) -> list[Sensitivity]:
     """Return means over all numbers of features, by amount of labels."""
-    found = []
-    for own in _by(rows, ("model", "metric", "n_classes")):
-        amounts = sorted({row["labels"] for row in own if row["labels"] is not None})
-        points = [(method, row["labels"], row) for method in methods for row in own if row["method"] == method]
-        found += _figure("labels", own[0], amounts, points)
-    return found
+    figures = []
+    for group in _by(rows, ("model", "metric", "n_classes")):
+        amounts = sorted({row["labels"] for row in group if row["labels"] is not None})
+        points = [(method, row["labels"], row) for method in methods for row in group if row["method"] == method]
+        figures += _figure("labels", group[0], amounts, points)
+    return figures
 
 
 def _against_grids(rows: Sequence[Row], grids: Mapping[str, Sequence[Any]]) -> list[Sensitivity]:
     """Return means by each grid parameter, one curve for each amount of labels and other grid values."""
-    found = []
+    figures = []
     varied = [{**row, "base": grids[row["method"]][0]} for row in rows if row["method"] in grids]
-    for own in _by(varied, ("model", "metric", "n_classes", "base")):
-        for key in grids[own[0]["method"]][1]:
+    for group in _by(varied, ("model", "metric", "n_classes", "base")):
+        for key in grids[group[0]["method"]][1]:
             points = []
-            for row in own:
+            for row in group:
                 chosen = grids[row["method"]][1]
                 others = [f"{name}={as_word(value)}" for name, value in chosen.items() if name != key]
                 amount = [] if row["labels"] is None else [f"labels {row['labels']:g}"]
                 points.append((" ".join([*others, *amount]) or row["base"], chosen[key], row))
             values = {json.dumps(value): value for _, value, _ in points}
-            found += _figure(key, own[0], list(values.values()), points)
-    return found
+            figures += _figure(key, group[0], list(values.values()), points)
+    return figures
 
 
 def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[str, Any, Row]]) -> list[Sensitivity]:
@@ -176,8 +176,8 @@ def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[s
         means = [line.get(json.dumps(value), {}) for value in values]
         curves.append(Curve(label=label, **{key: [mean.get(key) for mean in means] for key in ("mean", "low", "high")}))
     ticks = [f"{value:g}" if isinstance(value, float) else as_word(value) for value in values]
-    own = {"name": name, "ticks": ticks, "places": values, "labels": None, "curves": curves}
-    return [Sensitivity.model_validate({**row, **own})]
+    figure = {"name": name, "ticks": ticks, "places": values, "labels": None, "curves": curves}
+    return [Sensitivity.model_validate({**row, **figure})]
 
 
 # ------------------------------------------------------------------------------------------------------------ stability
@@ -185,18 +185,18 @@ def _stability(rows: Sequence[Row], methods: Sequence[str]) -> Panel:
     return Panel.model_validate({**rows[0], "curves": _curves(rows, methods, mean="kuncheva", rankings="n_rankings")})
 
 
-def _frequent(rows: Sequence[Row]) -> list[Frequent]:
+def _most_selected(rows: Sequence[Row]) -> list[Frequent]:
     """Return the most frequently selected features of each method.
 
     They are counted at the largest number of features up to :data:`FREQUENT`, or at the smallest one if that is larger.
     """
-    found = []
-    for own in _by(rows, ("n_classes", "labels", "method")):
-        sizes = {row["n_selected"] for row in own}
+    tables = []
+    for group in _by(rows, ("n_classes", "labels", "method")):
+        sizes = {row["n_selected"] for row in group}
         size = max(n for n in sizes if n <= max(FREQUENT, min(sizes)))
-        shown = [row for row in own if row["n_selected"] == size][:FREQUENT]
-        found.append(Frequent.model_validate({**shown[0], "rows": shown}))
-    return found
+        shown = [row for row in group if row["n_selected"] == size][:FREQUENT]
+        tables.append(Frequent.model_validate({**shown[0], "rows": shown}))
+    return tables
 
 
 # ---------------------------------------------------------------------------------------------------------- comparisons
@@ -221,14 +221,14 @@ def _gap(rows: Sequence[Row], methods: Sequence[str]) -> Panel:
 
 
 # --------------------------------------------------------------------------------------------------------------- design
-def _facts(p: EvaluationParameters, found: Mapping[str, Any], means: Sequence[Row], task: Task) -> EvaluationDesign:
+def _facts(p: EvaluationParameters, facts: Mapping[str, Any], means: Sequence[Row], task: Task) -> EvaluationDesign:
     return EvaluationDesign.model_validate(
         {
             **p.to_json(),
-            **found,
-            "models": [_described(spec, task, p) for spec in p.models],
+            **facts,
+            "models": [_model_sentence(spec, task, p) for spec in p.models],
             "metrics": {row["metric"]: row["higher_is_better"] for row in means},
-            "n_unlabeled": found["n_unlabeled"] if p.anew is not None else None,
+            "n_unlabeled": facts["n_unlabeled"] if p.anew is not None else None,
             "task": task,
             "n_informative": len(p.informative),
             "seed": p.random_state,
@@ -236,14 +236,14 @@ def _facts(p: EvaluationParameters, found: Mapping[str, Any], means: Sequence[Ro
     )
 
 
-def _described(spec: ModelSpec, task: Task, p: EvaluationParameters) -> str:
+def _model_sentence(spec: ModelSpec, task: Task, p: EvaluationParameters) -> str:
     kind = {"classification": "classifier", "regression": "regressor"}.get(family_of(spec, task), "")
-    own = dict(spec.parameters)
+    parameters = dict(spec.parameters)
     words = f"{spec.name} {kind}" if spec.name in ("linear-svm", "rbf-svm", "ridge") else spec.name
     if spec.name == "knn":
-        words = f"{own.pop('n_neighbors', 5)}-nearest-neighbor {kind}"
-    if given := ", ".join(f"{key}={as_word(value)}" for key, value in own.items()):
-        words = f"{words} ({given})"
+        words = f"{parameters.pop('n_neighbors', 5)}-nearest-neighbor {kind}"
+    if parameters_given := ", ".join(f"{key}={as_word(value)}" for key, value in parameters.items()):
+        words = f"{words} ({parameters_given})"
     if p.scaling:
         in_folds = uses_folds(spec, "inductive" if p.setting == "inductive" else "transductive")
         words += ", on z-scores of the training fold" if in_folds else ", on z-scores"

@@ -43,7 +43,7 @@ def evaluation_view(evaluation: Evaluation) -> dict[str, Any] | None:
         "is_simple": is_simple,
         "facts": _design(evaluation),
         "settings": [_setting(one, place, is_simple=is_simple) for place, one in enumerate(evaluation.settings, 1)],
-        "gap": _folded([_gap(one, i) for i, one in enumerate(evaluation.gap, 1)]),
+        "gap": _split_folded([_gap(one, i) for i, one in enumerate(evaluation.gap, 1)]),
         "cost": [] if evaluation.cost is None or is_simple else _cost(evaluation.cost),
     }
 
@@ -60,29 +60,29 @@ def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
 def _design(evaluation: Evaluation) -> list[Fact]:
     facts = evaluation.facts
     metrics = [f"{name} ({'higher' if higher else 'lower'} is better)" for name, higher in facts.metrics.items()]
-    found = [
+    rows = [
         ("Model" if len(facts.models) < 2 else "Models", "; ".join(facts.models) or MISSING),
         ("Metric" if len(metrics) < 2 else "Metrics", "; ".join(metrics) or MISSING),
         (f"Splits {TIMES} repeats", f"{format_count(facts.n_splits)} {TIMES} {format_count(facts.n_repeats)}"),
     ]
     if facts.folds != "stratified":
-        found.append(("Folds", _FOLDS.get(facts.folds, MISSING)))
-    found.append(("Rows used", f"{format_count(facts.n_rows)} of {format_count(facts.n_rows_total)}"))
+        rows.append(("Folds", _FOLDS.get(facts.folds, MISSING)))
+    rows.append(("Rows used", f"{format_count(facts.n_rows)} of {format_count(facts.n_rows_total)}"))
     if facts.n_unlabeled:
-        found.append(("Rows without labels", format_count(facts.n_unlabeled)))
+        rows.append(("Rows without labels", format_count(facts.n_unlabeled)))
     if facts.labels:
         words = ", ".join(map(amount_in_words, facts.labels))
         of = "of all rows" if facts.task == "regression" else "of each class"
         drawn = f"{words} {of}, each drawn {format_count(facts.n_draws)} times"
         trained = _TRAINED.get(facts.train_on, MISSING)
-        found += [("Labels that the selection sees", drawn), ("Labels that train models", trained)]
+        rows += [("Labels that the selection sees", drawn), ("Labels that train models", trained)]
     if facts.n_classes:
         classes = ", ".join(map(format_count, facts.n_classes))
-        found.append(("Classes", f"{classes}, each drawn {format_count(facts.n_subsets)} times"))
+        rows.append(("Classes", f"{classes}, each drawn {format_count(facts.n_subsets)} times"))
     if facts.n_informative:
-        found.append(("Features known to matter", format_count(facts.n_informative)))
+        rows.append(("Features known to matter", format_count(facts.n_informative)))
     names = [format_text(setting.setting) for setting in evaluation.settings]
-    return [*found, ("Setting", " and ".join(names)), ("Seed", facts.seed)]
+    return [*rows, ("Setting", " and ".join(names)), ("Seed", facts.seed)]
 
 
 def amount_in_words(amount: object) -> str:
@@ -112,17 +112,17 @@ def _setting(setting: Setting, place: int, *, is_simple: bool) -> dict[str, Any]
         "transductive": setting.setting == "transductive",
         "inductive": setting.setting == "inductive",
         "saw_labels": ", ".join(setting.saw_labels),
-        "panels": _folded(
+        "panels": _split_folded(
             [_panel(panel, i, prefix, is_named=len(setting.panels) > 1) for i, panel in enumerate(setting.panels, 1)]
         ),
-        "sensitivity": _folded([_sensitivity(one, i, prefix) for i, one in enumerate(more.sensitivity, 1)]),
-        "stability": _folded([_stability(one, i, prefix) for i, one in enumerate(more.stability, 1)]),
-        "frequent": [_frequent(one) for one in more.frequent],
-        "comparisons": _folded([_comparison(one) for one in more.comparisons]),
+        "sensitivity": _split_folded([_sensitivity(one, i, prefix) for i, one in enumerate(more.sensitivity, 1)]),
+        "stability": _split_folded([_stability(one, i, prefix) for i, one in enumerate(more.stability, 1)]),
+        "frequent": [_frequency_view(one) for one in more.frequent],
+        "comparisons": _split_folded([_comparison(one) for one in more.comparisons]),
     }
 
 
-def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _split_folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Split figures into those shown unfolded and those folded; None without figures."""
     shown = [item for item in items if item["figure"] is not None or item.get("rows")]
     return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]} if items else None
@@ -152,12 +152,12 @@ def stability_plot(one: Panel) -> Plot | None:
 
 def _panel(panel: Panel, index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
     metric, better = _metric(panel)
-    own = prefix if prefix == "evaluation" else f"{prefix}-{index}"
+    panel_id = prefix if prefix == "evaluation" else f"{prefix}-{index}"
     return {
         "name": _place(panel) if is_named else "",
         "metric": metric,
         "better": better,
-        "figure": _figure(panel_plot(panel), index, own),
+        "figure": _figure(panel_plot(panel), index, panel_id),
         "is_drawn": index <= DRAWN,
         **_table(panel.curves, higher=panel.higher_is_better),
     }
@@ -165,7 +165,7 @@ def _panel(panel: Panel, index: int, prefix: str, *, is_named: bool) -> dict[str
 
 def _table(curves: list[Curve], *, higher: bool) -> dict[str, Any]:
     """Return a table of mean and standard deviation by method and number of features; column bests are marked."""
-    found = [
+    lines = [
         {
             place: (mean, std)
             for n, mean, std in zip_longest(curve.n_selected, curve.mean, curve.std)
@@ -173,12 +173,12 @@ def _table(curves: list[Curve], *, higher: bool) -> dict[str, Any]:
         }
         for curve in curves
     ]
-    columns = sorted({n for cells in found for n in cells})
+    columns = sorted({n for cells in lines for n in cells})
     rows: list[tuple[str, list[Cell]]] = [(format_text(curve.label), []) for curve in curves]
     for n in columns:
-        pairs = [cells.get(n, (None, None)) for cells in found]
-        known = [value for mean, _ in pairs if (value := plottable(mean)) == value]
-        best = (max if higher else min)(known, default=None)
+        pairs = [cells.get(n, (None, None)) for cells in lines]
+        plottable_means = [value for mean, _ in pairs if (value := plottable(mean)) == value]
+        best = (max if higher else min)(plottable_means, default=None)
         for (_, row), (mean, std) in zip(rows, pairs, strict=True):
             below = "" if std is None else f"± {format_spread(mean, std)}"
             row.append(number_cell(mean, below=below, best=plottable(mean) == best))
@@ -215,19 +215,20 @@ def _stability(one: Panel, index: int, prefix: str) -> dict[str, Any]:
     }
 
 
-def _frequent(one: Frequent) -> dict[str, Any]:
+def _frequency_view(one: Frequent) -> dict[str, Any]:
     words = ", ".join([format_text(one.method), *_amounts(one)])
     return {"name": words, "n_selected": one.n_selected, "rows": one.rows}
 
 
 def _comparison(one: Panel) -> dict[str, Any]:
     rows = [
-        (format_text(row.label), [number_cell(row.mean, best=row.label == one.best), *_paired(row)]) for row in one.rows
+        (format_text(row.label), [number_cell(row.mean, best=row.label == one.best), *_difference_cells(row)])
+        for row in one.rows
     ]
     return {"name": _place(one), "figure": None, "rows": rows}
 
 
-def _paired(row: Difference) -> list[Cell]:
+def _difference_cells(row: Difference) -> list[Cell]:
     """Return cells of a difference, its interval and its p-value; dashes if there is none."""
     if row.difference is None:
         return [Cell(MISSING)] * 3
@@ -243,7 +244,7 @@ def _gap(one: Panel, index: int) -> dict[str, Any]:
     metric = one.metric or "score"
     names = {"y_name": f"{metric}: inductive minus transductive", "what": f"Gap of {metric}"}
     rows = [
-        (format_text(row.label), [number_cell(row.transductive), number_cell(row.inductive), *_paired(row)])
+        (format_text(row.label), [number_cell(row.transductive), number_cell(row.inductive), *_difference_cells(row)])
         for row in one.rows
     ]
     plot = interval_curves(one.curves, **names, with_zero=True, cut_bars=True)

@@ -102,8 +102,8 @@ def _on_labels(context: Context) -> list[RunWarning]:
     if labels is None or labels.task != "regression" or labels.n_labeled < LEAST_ROWS:
         return []
     rows = np.unique(np.linspace(0, context.tiles.shape.n_samples - 1, 4 * ROWS).astype(np.int64))
-    seen = context.labels_of(rows)
-    values = np.unique(seen.values[seen.is_labeled]) if seen is not None else np.empty(0)
+    sampled_labels = context.labels_of(rows)
+    values = np.unique(sampled_labels.values[sampled_labels.is_labeled]) if sampled_labels is not None else np.empty(0)
     if not 1 < values.size <= FEW_VALUES:
         return []
     text = f"the target has {values.size} values: if they are classes, set data.task: classification"

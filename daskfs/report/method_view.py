@@ -75,52 +75,52 @@ _CORRELATIONS = {
 }
 
 
-def solution_view(found: Solution, index: int, label: str) -> dict[str, Any]:
+def solution_view(solution: Solution, index: int, label: str) -> dict[str, Any]:
     """Return facts and figure on the solution of a regression."""
-    before = found.free_objective
-    settled = "settled" if found.converged else "stopped before they settled"
-    iterations = f"{format_count(found.n_iter)}, {settled}"
+    before = solution.free_objective
+    settled = "settled" if solution.converged else "stopped before they settled"
+    iterations = f"{format_count(solution.n_iter)}, {settled}"
     if before:
         iterations += f"; {format_count(len(before))} of RLSR before"
     facts = [
         ("Updates of targets", iterations),
-        ("Rounds of the loop", format_count(found.n_rounds)),
-        ("Systems solved by", _SOLVERS.get(found.solver, MISSING)),
-        ("Features of a score above 0", format_count(found.n_active)),
-        ("KKT residual of these", format_number(found.kkt_active)),
-        ("KKT value of others (1 at most)", format_number(found.kkt_inactive)),
+        ("Rounds of the loop", format_count(solution.n_rounds)),
+        ("Systems solved by", _SOLVERS.get(solution.solver, MISSING)),
+        ("Features of a score above 0", format_count(solution.n_active)),
+        ("KKT residual of these", format_number(solution.kkt_active)),
+        ("KKT value of others (1 at most)", format_number(solution.kkt_inactive)),
     ]
     if before:
-        facts += [("eta, of the paper", format_number(found.eta)), ("eta used", format_number(found.eta_used))]
-    if found.correlation is not None:
-        facts += _correlation_facts(found.correlation)
-    figure = svg_of(objective_curve(before, found.objective, label=label), f"objective{index}")
-    return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(found)}
+        facts += [("eta, of the paper", format_number(solution.eta)), ("eta used", format_number(solution.eta_used))]
+    if solution.correlation is not None:
+        facts += _correlation_facts(solution.correlation)
+    figure = svg_of(objective_curve(before, solution.objective, label=label), f"objective{index}")
+    return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(solution)}
 
 
-def _guard(found: Solution) -> str:
+def _guard(solution: Solution) -> str:
     """Describe the halvings of eta that kept SSUFS's objective bounded; empty without halvings."""
-    if not found.halvings:
+    if not solution.halvings:
         return ""
-    times = "once" if found.halvings == 1 else f"{format_count(found.halvings)} times"
+    times = "once" if solution.halvings == 1 else f"{format_count(solution.halvings)} times"
     return (
-        f"eta was halved {times}, from {format_number(found.eta)} to {format_number(found.eta_used)}: with more, the "
-        "weights left the basin of RLSR's solution, beyond which the objective has no lower bound."
+        f"eta was halved {times}, from {format_number(solution.eta)} to {format_number(solution.eta_used)}: with more, "
+        "the weights left the basin of RLSR's solution, beyond which the objective has no lower bound."
     )
 
 
-def _correlation_facts(found: Correlation) -> list[Fact]:
+def _correlation_facts(correlation: Correlation) -> list[Fact]:
     """Return method, rows and error bounds of the distance correlations."""
-    how = _CORRELATIONS.get(found.correlation, MISSING)
-    if found.n_components is not None:
-        how += f", {format_count(found.n_components)} components at most"
+    how = _CORRELATIONS.get(correlation.correlation, MISSING)
+    if correlation.n_components is not None:
+        how += f", {format_count(correlation.n_components)} components at most"
     facts = [
         ("Distance correlations", how),
-        ("Rows for these", format_count(found.n_rows)),
-        ("Error of an entry, at most", format_number(found.error_bound)),
+        ("Rows for these", format_count(correlation.n_rows)),
+        ("Error of an entry, at most", format_number(correlation.error_bound)),
     ]
-    if positive(found.sampling_error):
-        facts.append(("Sampling error, about", format_number(found.sampling_error)))
+    if positive(correlation.sampling_error):
+        facts.append(("Sampling error, about", format_number(correlation.sampling_error)))
     return facts
 
 
@@ -136,16 +136,16 @@ _RADIUS = {
 _ROUNDS_SHOWN = 40
 
 
-def elimination_view(found: Elimination) -> dict[str, Any]:
+def elimination_view(elimination: Elimination) -> dict[str, Any]:
     """Return facts and rounds of an elimination: at most 40 evenly spaced rounds, with the first and last."""
-    rounds = found.rounds
-    facts = [("Route", _ROUTES.get(found.route, MISSING))]
-    if found.n_landmarks is not None:
-        facts.append(("Landmarks", format_count(found.n_landmarks)))
-    if found.n_rows is not None:
-        facts.append(("Rows of the kernel", format_count(found.n_rows)))
+    rounds = elimination.rounds
+    facts = [("Route", _ROUTES.get(elimination.route, MISSING))]
+    if elimination.n_landmarks is not None:
+        facts.append(("Landmarks", format_count(elimination.n_landmarks)))
+    if elimination.n_rows is not None:
+        facts.append(("Rows of the kernel", format_count(elimination.n_rows)))
     facts.append(("Rounds", format_count(len(rounds))))
-    radius = next((seen.radius for seen in rounds if seen.radius is not None), None)
+    radius = next((one.radius for one in rounds if one.radius is not None), None)
     if radius is not None:
         facts.append(("R\N{SUPERSCRIPT TWO}", _RADIUS.get(radius, MISSING)))
     last = len(rounds) - 1
@@ -153,11 +153,11 @@ def elimination_view(found: Elimination) -> dict[str, Any]:
     return {
         "facts": facts,
         "rows": [(place + 1, rounds[place], _machines(rounds[place])) for place in places],
-        "has_machines": any(seen.n_support is not None for seen in rounds),
+        "has_machines": any(one.n_support is not None for one in rounds),
         "are_all": len(places) == len(rounds),
     }
 
 
-def _machines(seen: Round) -> list[Cell]:
-    share = Cell(format_percent(seen.bound_share), full_number(seen.bound_share), best=seen.bound_share == 1.0)
-    return [Cell(format_count(seen.n_support)), share, number_cell(seen.gap)]
+def _machines(one: Round) -> list[Cell]:
+    share = Cell(format_percent(one.bound_share), full_number(one.bound_share), best=one.bound_share == 1.0)
+    return [Cell(format_count(one.n_support)), share, number_cell(one.gap)]

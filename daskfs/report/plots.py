@@ -178,7 +178,7 @@ def score_curve(
 
     def draw(axes: Axes) -> None:
         _set_x(axes, rank, log=log_rank)
-        axes.set_ylim(*_padded(score, 0.06))
+        axes.set_ylim(*_axis_limits(score, 0.06))
         axes.plot(rank, score, color=SERIES[0][0], marker="o" if rank.size == 1 else "")
         if passing > 0:
             axes.axvline(passing, color=SERIES[1][0], linestyle="--", linewidth=1)
@@ -205,8 +205,8 @@ def along_axis(points: Mapping[str, Sequence[Number]], *, label: str, x_name: st
     best = _points(points.get("best_x", ()), points.get("best_score", ()))
 
     def draw(axes: Axes) -> None:
-        axes.set_xlim(*_padded(x[np.isfinite(x)], 0.02))
-        axes.set_ylim(*_padded(y[np.isfinite(y)], 0.08))
+        axes.set_xlim(*_axis_limits(x[np.isfinite(x)], 0.02))
+        axes.set_ylim(*_axis_limits(y[np.isfinite(y)], 0.08))
         axes.plot(x, y, color=SERIES[0][0])
         axes.plot(*best, color=SERIES[1][0], linestyle="", marker="o")
 
@@ -276,21 +276,21 @@ def objective_curve(before: Sequence[Number], values: Sequence[Number], *, label
 
     The objective of its initial method, `before`, is drawn dashed; its last round is the first of `values`.
     """
-    first, own = _vector(before), _vector(values)
-    x = np.concatenate([np.arange(first.size) + 1.0, np.arange(own.size) + max(first.size, 1)])
-    y = np.concatenate([first, own])
-    kept = np.isfinite(y)
-    if not kept.any():
+    earlier, later = _vector(before), _vector(values)
+    x = np.concatenate([np.arange(earlier.size) + 1.0, np.arange(later.size) + max(earlier.size, 1)])
+    y = np.concatenate([earlier, later])
+    is_finite = np.isfinite(y)
+    if not is_finite.any():
         return None
 
     def draw(axes: Axes) -> None:
-        axes.set_xlim(*_padded(x[kept], 0.02))
-        axes.set_ylim(*_padded(y[kept], 0.06))
-        for part, dash in ((np.arange(y.size) < first.size, "--"), (np.arange(y.size) >= first.size, "-")):
-            part &= kept
+        axes.set_xlim(*_axis_limits(x[is_finite], 0.02))
+        axes.set_ylim(*_axis_limits(y[is_finite], 0.06))
+        for part, dash in ((np.arange(y.size) < earlier.size, "--"), (np.arange(y.size) >= earlier.size, "-")):
+            part &= is_finite
             axes.plot(x[part], y[part], color=SERIES[2][0], linestyle=dash, marker="o" if part.sum() == 1 else "")
 
-    ends = f"from {y[kept][0]:.4g} to {y[kept][-1]:.4g}"
+    ends = f"from {y[is_finite][0]:.4g} to {y[is_finite][-1]:.4g}"
     return Plot((360, 210), "round", "objective", draw, f"Objective by round of {label}, {ends}")
 
 
@@ -302,7 +302,7 @@ def histogram(data: Mapping[str, Sequence[Number]], *, name: str, x_name: str) -
         return None
 
     def draw(axes: Axes) -> None:
-        axes.set_xlim(*_padded(edges, 0.02))
+        axes.set_xlim(*_axis_limits(edges, 0.02))
         axes.set_ylim(0.0, max(1.0, float(counts.max())) * 1.06)
         outline: dict[str, Any] = {"edgecolor": PAPER[0], "linewidth": 0.8} if counts.size <= 60 else {}
         widths = np.where(width > 0, width, 1.0)
@@ -334,7 +334,7 @@ def pixel_image(levels: Sequence[Sequence[Number]], *, description: str) -> str 
         for color, runs in sorted(by_color.items())
         if color
     )
-    return _element((n_columns, len(rows)), min(360 / n_columns, 240 / len(rows)), description, body)
+    return _svg_element((n_columns, len(rows)), min(360 / n_columns, 240 / len(rows)), description, body)
 
 
 def _pixel_color(level: float) -> str:
@@ -387,7 +387,7 @@ def interval_curves(
     inner = np.concatenate([mean - std, mean + std, np.zeros(int(with_zero))])
     outer = np.concatenate([inner, low, high])
     if cut_bars:
-        outer = np.clip(outer, *_padded(inner, 0.5))
+        outer = np.clip(outer, *_axis_limits(inner, 0.5))
 
     def draw(axes: Axes) -> None:
         if ticks is not None:
@@ -395,9 +395,9 @@ def interval_curves(
         else:
             places = np.unique(x)
             _set_x(axes, places, log=bool(places[-1] / places[0] >= 10))
-            axes.set_xticks(_spaced(axes, places))
+            axes.set_xticks(_ticks_that_fit(axes, places))
             axes.xaxis.set_major_formatter("{x:.7g}")
-        axes.set_ylim(*_padded(outer, 0.04))
+        axes.set_ylim(*_axis_limits(outer, 0.04))
         if with_zero:
             axes.axhline(0, color=LINE[0], linewidth=1)
         step = 2.2 if len(series) <= 6 else 12.0 / len(series)
@@ -489,7 +489,7 @@ def _points(*lists: Iterable[Number]) -> Array:
     return points[np.argsort(points[:, 0], kind="stable")].T
 
 
-def _padded(values: Array, share: float) -> tuple[float, float]:
+def _axis_limits(values: Array, share: float) -> tuple[float, float]:
     """Return distinct axis limits with padding around the finite values."""
     values = values[np.isfinite(values)]
     low, high = float(values.min()), float(values.max())
@@ -523,7 +523,7 @@ def _set_x(axes: Axes, values: Array, *, log: bool) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     if not log:
-        axes.set_xlim(*_padded(values, 0.02))
+        axes.set_xlim(*_axis_limits(values, 0.02))
         return
     low, high = float(values.min()), float(values.max())
     pad = (high / low) ** 0.03 if high > low else 2.0
@@ -536,14 +536,14 @@ def _set_x(axes: Axes, values: Array, *, log: bool) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _spaced(axes: Axes, values: Array) -> list[float]:
+def _ticks_that_fit(axes: Axes, values: Array) -> list[float]:
     """Return the values whose tick labels fit, giving priority to the largest."""
     places = axes.transData.transform(np.column_stack([values, np.zeros_like(values)]))[:, 0]
-    kept: list[int] = []
+    ticks: list[int] = []
     for i in reversed(range(values.size)):
-        if not kept or places[kept[-1]] - places[i] >= max(34, 8 * len(f"{values[kept[-1]]:.7g}") + 6):
-            kept.append(i)
-    return [float(values[i]) for i in reversed(kept)]
+        if not ticks or places[ticks[-1]] - places[i] >= max(34, 8 * len(f"{values[ticks[-1]]:.7g}") + 6):
+            ticks.append(i)
+    return [float(values[i]) for i in reversed(ticks)]
 
 
 def _line(text: str) -> str:
@@ -567,10 +567,10 @@ def _svg(figure: Figure, prefix: str, description: str, scale: float = 1) -> str
     # The first definition is the style sheet.
     body = buffer.getvalue().partition("</defs>")[2].rpartition("</svg>")[0]
     body = re.sub(r">\s+<", "><", _TAG.sub(restyled, body)).strip()
-    return _element((figure.bbox.width, figure.bbox.height), scale, description, body)
+    return _svg_element((figure.bbox.width, figure.bbox.height), scale, description, body)
 
 
-def _element(size: tuple[float, float], scale: float, description: str, body: str) -> str:
+def _svg_element(size: tuple[float, float], scale: float, description: str, body: str) -> str:
     """Return an ``<svg>`` element with a description for screen readers, which is also its tooltip."""
     width, height = size
     text = escape(clean(description))

@@ -160,7 +160,7 @@ def run_facts(
         "solutions": _by_label(store, plan, stored_solution),
         "eliminations": _by_label(store, plan, stored_elimination),
         "verdict": verdict,
-        "best": _named(best, names, verdict),
+        "best": _named_features(best, names, verdict),
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": [warning.to_json() for warning in warnings],
@@ -175,15 +175,15 @@ def run_facts(
 
 def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
     """Return the number of features of each method that are more than chance; None if none were tested."""
-    settings, found = settings_of(plan), []
+    settings, methods = settings_of(plan), []
     level = _level(settings)
     for method in settings.methods:
         if (pvalues := method.pvalues(method_scores(store, method))) is not None:
             tested = int(np.count_nonzero(~np.isnan(pvalues)))
             passed = int(np.count_nonzero(method.qvalues(pvalues) <= level))
             meaning = method.test.meaning(method.parameters) if method.test else ""
-            found.append({"method": method.label, "n_tested": tested, "n_significant": passed, "meaning": meaning})
-    return {"level": level, "methods": found} if found else None
+            methods.append({"method": method.label, "n_tested": tested, "n_significant": passed, "meaning": meaning})
+    return {"level": level, "methods": methods} if methods else None
 
 
 def _level(settings: RunSettings) -> float:
@@ -192,14 +192,14 @@ def _level(settings: RunSettings) -> float:
 
 def best_features(store: Store, plan: Plan, verdict: Mapping[str, Any] | None = None) -> dict[str, list[int]]:
     """Return the first features of each method, of those that may be selected, by its label, in the order shown."""
-    settings, found = settings_of(plan), {}
+    settings, features_by_label = settings_of(plan), {}
     for method in shown_order(settings.methods, None if verdict is None else verdict["method"]):
         table = method_scores(store, method)
-        found[method.label] = selectable(store, method, table, filtered=settings.filtered)[:BEST].tolist()
-    return found
+        features_by_label[method.label] = selectable(store, method, table, filtered=settings.filtered)[:BEST].tolist()
+    return features_by_label
 
 
-def _named(
+def _named_features(
     best: Mapping[str, Sequence[int]], names: Sequence[str], verdict: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """Return the first features by name, and which method is that of the verdict, for ``run.json``."""
@@ -215,7 +215,7 @@ def ranking_lines(store: Store, plan: Plan) -> list[str]:
     if (evaluated := plan.parameters_of(EVALUATE_STAGE)) is None:
         return []
     design, names = Design(evaluated), Context(store).tiles.feature_names()
-    lines = best_lines(_named(best_features(store, plan), names))
+    lines = best_lines(_named_features(best_features(store, plan), names))
     ahead = f"the evaluation follows: {design.n_selections:,} rankings and {design.n_tests:,} units of tests"
     return ["first features, before the evaluation:", *lines, ahead]
 
@@ -255,7 +255,7 @@ def _data(tiles: Tiles) -> dict[str, Any]:
 
 def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
     methods = settings_of(plan).methods
-    found = []
+    graphs = []
     for stage in plan.stages:
         if (graph := stage.parameters_of(EDGES_SUMMARY_STAGE)) is None:
             continue
@@ -263,7 +263,7 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
         summary = store.need_json(layout.GRAPH_SUMMARY.format(name, k))
         if name == GIVEN:
             summary["weight_histogram"] = summary.pop("length_histogram")
-        found.append(
+        graphs.append(
             {
                 "name": name if name == GIVEN else f"{name}, k = {k}",
                 "n_neighbors": None if name == GIVEN else k,
@@ -272,7 +272,7 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
                 "weightings": list(_weightings(store, plan, methods, name, k)),
             }
         )
-    return found
+    return graphs
 
 
 def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
     return {
         "metric": by.graph.metric,
         "scaling": by.graph.scaling,
-        "explained_variance_ratio": _explained(store, by.graph),
+        "explained_variance_ratio": _explained_variance(store, by.graph),
         "engine": engine,
         "source": _representation(plan, by.graph),
         "groups": None if engine == "exact" else _groups(store, search, name),
@@ -334,12 +334,12 @@ def _representation(plan: Plan, spec: GraphSpec) -> str | None:
     return f"{copied.where.removeprefix('graph.use_rep ')}, {spec.rep_columns} columns"
 
 
-def _explained(store: Store, spec: GraphSpec) -> list[float] | None:
+def _explained_variance(store: Store, spec: GraphSpec) -> list[float] | None:
     """Return the share of the variance that each principal component of the rows has, None for rows as they are."""
     if spec.n_components is None:
         return None
-    found: list[float] = store.need_json(layout.PCA_SUMMARY.format(spec.scaling))["explained_variance_ratio"]
-    return found
+    shares: list[float] = store.need_json(layout.PCA_SUMMARY.format(spec.scaling))["explained_variance_ratio"]
+    return shares
 
 
 def _short_lists(store: Store, plan: Plan, name: str) -> int:
@@ -397,7 +397,7 @@ def _weightings(store: Store, plan: Plan, methods: Sequence[Method], name: str, 
 
 def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:
     """Return the stored facts of each method by its label, without methods that have none."""
-    return {method.label: found for method in settings_of(plan).methods if (found := stored(store, method)) is not None}
+    return {method.label: facts for method in settings_of(plan).methods if (facts := stored(store, method)) is not None}
 
 
 def graph_warnings(graphs: Iterable[Graph]) -> list[RunWarning]:
@@ -442,33 +442,33 @@ def _graph_problems(graph: Graph) -> Iterator[tuple[str, str, str]]:
 
 
 def _dominance_warnings(tiles: Tiles, plan: Plan) -> list[RunWarning]:
-    found = [stage.parameters_of(NEIGHBORS_STAGE) or stage.parameters_of(BUILD_STAGE) for stage in plan.stages]
-    searched = [one.graph for one in found if one is not None]
+    parameter_sets = [stage.parameters_of(NEIGHBORS_STAGE) or stage.parameters_of(BUILD_STAGE) for stage in plan.stages]
+    searched = [one.graph for one in parameter_sets if one is not None]
     return dominance_warnings(tiles, searched, "transform: {graph: zscore}")
 
 
 def _method_warnings(store: Store, plan: Plan) -> list[RunWarning]:
     context, settings = Context(store), settings_of(plan)
-    info, labels, found = context.tiles.info, context.label_counts(), list[RunWarning]()
+    info, labels, warnings = context.tiles.info, context.label_counts(), list[RunWarning]()
     if (note := classes_note(info.classes, info.facts.get("unlabeled"))) is not None:
-        found.append(RunWarning("classes or unlabeled", CHANGES, note))
+        warnings.append(RunWarning("classes or unlabeled", CHANGES, note))
     for method in settings.methods:
-        found += label_warnings(method, labels)
+        warnings += label_warnings(method, labels)
         if (solution := stored_solution(store, method)) is not None and not solution["converged"]:
             text = (
                 f"the objective and the weights had not settled when it stopped after {solution['n_iter']} "
                 f"{'round' if solution['n_iter'] == 1 else 'rounds'}; "
                 f"raise max_iter ({method.parameters.model_dump()['max_iter']}), tol or gamma"
             )
-            found.append(RunWarning("not converged", CHANGES, text, (method.label,), "method"))
+            warnings.append(RunWarning("not converged", CHANGES, text, (method.label,), "method"))
         if (elimination := stored_elimination(store, method)) is not None:
-            found += elimination_warnings(method, elimination)
+            warnings += elimination_warnings(method, elimination)
         is_asked = settings.fdr is not None
         if why := (is_asked and method.untested) or one_block(store, method):
             lead = "select.fdr selects none of its features, as these have no p-values" if is_asked else "no p-values"
             level = CHANGES if is_asked else LIMITS
-            found.append(RunWarning("no p-values", level, f"{lead}: {why}", (method.label,), "method"))
-    return found + _filter_warnings(store, plan)
+            warnings.append(RunWarning("no p-values", level, f"{lead}: {why}", (method.label,), "method"))
+    return warnings + _filter_warnings(store, plan)
 
 
 def _weight_remedy(graph: Graph, weighting: Weighting) -> str:
@@ -524,11 +524,11 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
             }
             for m in methods
         ],
-        "agreement": _agreement(methods, chosen, int(plan.facts["n_selected"])),
+        "agreement": _agreement_facts(methods, chosen, int(plan.facts["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
         "batches": batch_summary(store, plan, facts.batches, tables, names).model_dump(),
         "evaluation": evaluation.model_dump(),
-        "excluded": _excluded(methods, tables, names, tiles),
+        "excluded": _excluded_features(methods, tables, names, tiles),
         "stages": [{**s.model_dump(), "recomputed": facts.recomputed.get(s.name or "", 0)} for s in facts.stages],
     }
 
@@ -606,7 +606,7 @@ def _parameters(method: Method, route: str | None) -> dict[str, Any]:
     return {"graph": GIVEN, **{key: value for key, value in parameters.items() if key not in of_weights}}
 
 
-def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:
+def _agreement_facts(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:
     if len(methods) < 2:
         return None
     tops = [set(chosen[method.label][:top_k].tolist()) for method in methods]
@@ -617,18 +617,18 @@ def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: i
 def _filter_warnings(store: Store, plan: Plan) -> list[RunWarning]:
     """Return a warning for each filtered ranking shorter than select.n_features."""
     planned = plan.parameters_of(FILTER_STAGE)
-    if planned is None or (wanted := planned.redundancy.n_wanted) is None:
+    if planned is None or (n_wanted := planned.redundancy.n_wanted) is None:
         return []
-    found = []
+    warnings = []
     for method in planned.methods:
         n_kept = store.open(layout.FILTERED.format(method.label)).shape[0]
-        if n_kept < wanted:
+        if n_kept < n_wanted:
             text = (
-                f"select.redundancy leaves {n_kept} of the {wanted} features that select.n_features wants; raise its "
+                f"select.redundancy leaves {n_kept} of the {n_wanted} features that select.n_features wants; raise its "
                 "threshold or n_candidates"
             )
-            found.append(RunWarning("too few left", CHANGES, text, (method.label,), "method"))
-    return found
+            warnings.append(RunWarning("too few left", CHANGES, text, (method.label,), "method"))
+    return warnings
 
 
 def _redundancy(
@@ -642,7 +642,7 @@ def _redundancy(
     """Return counts of kept and dropped features, and the first dropped ones; None without a redundancy filter."""
     if (planned := plan.parameters_of(FILTER_STAGE)) is None:
         return None
-    wanted = planned.redundancy
+    redundancy = planned.redundancy
     counts, rows = [], []
     for method in methods:
         table = tables[method.label]
@@ -662,11 +662,11 @@ def _redundancy(
             {"label": method.label, "rank": int(rank[feature]), "name": names[feature], "reason": reason}
             for feature, reason in dropped[:DROPPED]
         ]
-    settings = {key: getattr(wanted, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
-    return {**settings, "n_keep": len(wanted.choice.keep), "methods": counts, "rows": rows}
+    settings = {key: getattr(redundancy, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
+    return {**settings, "n_keep": len(redundancy.choice.keep), "methods": counts, "rows": rows}
 
 
-def _excluded(
+def _excluded_features(
     methods: list[Method], tables: Mapping[str, np.ndarray], names: list[str], tiles: Tiles
 ) -> dict[str, Any]:
     constant = tiles.constant_notes()

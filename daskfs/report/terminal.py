@@ -56,10 +56,10 @@ def comparison_sentence(verdict: Mapping[str, Any]) -> str:
         "no_feature": BASELINES.get(verdict["no_feature_name"], ""),
     }
     parts = [f"{name} {_value(verdict[key])}" for key, name in names.items() if verdict[key] is not None]
-    found = [f"for comparison: {', '.join(parts)}"] if parts else []
+    sentences = [f"for comparison: {', '.join(parts)}"] if parts else []
     if verdict["agreement"] is not None:
-        found.append(f"two folds select {verdict['agreement']:.0%} of the same features")
-    return "; ".join(found)
+        sentences.append(f"two folds select {verdict['agreement']:.0%} of the same features")
+    return "; ".join(sentences)
 
 
 def significance_sentence(tests: Mapping[str, Any] | None) -> str:

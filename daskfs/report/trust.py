@@ -48,37 +48,37 @@ def trust_warnings(
     `best` are the first features of each method by its label, `names` those of all features, and `verdict` is that of
     the evaluation, None without one. Copies are fine where redundant features are `filtered` already.
     """
-    found = _beaten(verdict)
+    warnings = _beaten_warnings(verdict)
     used = np.unique(np.concatenate([np.empty(0, np.int64), *map(np.asarray, best.values())]).astype(np.int64))
     if used.size:
         rows, X = context.tiles.sampled_columns(used, ROWS, None)
         if not filtered:
-            found += _copies(X, used, best)
+            warnings += _copies(X, used, best)
         if (labels := context.labels_of(rows)) is not None:
-            seen = labels.of_rows(np.arange(rows.size))
+            sampled_labels = labels.of_rows(np.arange(rows.size))
             first = list(dict.fromkeys(int(features[0]) for features in best.values() if len(features)))
             for feature in first:
-                if does := _leak(X[:, np.searchsorted(used, feature)], seen):
+                if does := _leak(X[:, np.searchsorted(used, feature)], sampled_labels):
                     text = f"it alone {does}; leave it out (data.exclude) unless it is known before labels"
-                    found.append(RunWarning(f"{LEAK}{does}", VOIDS, text, (names[feature],), "feature"))
+                    warnings.append(RunWarning(f"{LEAK}{does}", VOIDS, text, (names[feature],), "feature"))
     counts = context.label_counts()
-    return found + repeated_names_warnings(names) + ([] if is_like_a_target(counts) else _few_rows(counts))
+    return warnings + repeated_names_warnings(names) + ([] if is_like_a_target(counts) else _few_rows(counts))
 
 
 def doubts_of(verdict: Mapping[str, Any], features: Sequence[str], warnings: Sequence[RunWarning]) -> list[str]:
     """Name the reasons to doubt a verdict, the first `features` of whose method are given, in a few words each."""
-    method, found = verdict["method"], []
+    method, doubts = verdict["method"], []
     for one in warnings:
         if one.kind == LABELS_SEEN and verdict["setting"] == "inductive":
             continue  # which is of the other setting
-        if one.kind.startswith(LEAK) and (own := [name for name in one.subject if name in features]):
-            found.append(f"rests on {', '.join(own)}, which {one.kind.removeprefix(LEAK)}")
+        if one.kind.startswith(LEAK) and (leaking := [name for name in one.subject if name in features]):
+            doubts.append(f"rests on {', '.join(leaking)}, which {one.kind.removeprefix(LEAK)}")
         elif one.kind in DOUBTS and (method in one.subject or not one.subject):
-            found.append(DOUBTS[one.kind])
-    return found
+            doubts.append(DOUBTS[one.kind])
+    return doubts
 
 
-def _beaten(verdict: Mapping[str, Any] | None) -> list[RunWarning]:
+def _beaten_warnings(verdict: Mapping[str, Any] | None) -> list[RunWarning]:
     if not verdict or not verdict["beaten"]:
         return []
     text = (
@@ -90,30 +90,30 @@ def _beaten(verdict: Mapping[str, Any] | None) -> list[RunWarning]:
 
 def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) -> list[RunWarning]:
     """Return a warning about each method of whose first features some are copies of better ones."""
-    known = ~np.isnan(X)
-    count = np.maximum(known.sum(axis=0), 1)
-    Z = np.where(known, X - np.where(known, X, 0.0).sum(axis=0) / count, 0.0)
+    is_known = ~np.isnan(X)
+    count = np.maximum(is_known.sum(axis=0), 1)
+    Z = np.where(is_known, X - np.where(is_known, X, 0.0).sum(axis=0) / count, 0.0)
     lengths = np.linalg.norm(Z, axis=0)
     Z /= np.where(lengths > 0, lengths, 1)
-    found = {}
+    counts = {}
     for label, features in best.items():
-        own = np.searchsorted(used, np.asarray(features, np.int64))
-        alike = np.triu(np.abs(Z[:, own].T @ Z[:, own]) >= COPY, k=1)
+        own_columns = np.searchsorted(used, np.asarray(features, np.int64))
+        alike = np.triu(np.abs(Z[:, own_columns].T @ Z[:, own_columns]) >= COPY, k=1)
         if count := int(alike.any(axis=0).sum()):
-            found[label] = f"{count} of {own.size} of {label}"
-    if not found:
+            counts[label] = f"{count} of {own_columns.size} of {label}"
+    if not counts:
         return []
     text = (
-        f"first features are copies of better ones, correlated by {COPY} and more ({', '.join(found.values())}): set "
+        f"first features are copies of better ones, correlated by {COPY} and more ({', '.join(counts.values())}): set "
         f"select: {{redundancy: {{threshold: {COPY}}}}} to skip them"
     )
-    return [RunWarning("copies of features", LIMITS, text, tuple(found))]
+    return [RunWarning("copies of features", LIMITS, text, tuple(counts))]
 
 
 def _leak(values: np.ndarray, labels: Labels) -> str:
     """Describe how one feature gives the label away; empty if it does not."""
-    known = labels.is_labeled & np.isfinite(values)
-    x, y = values[known].astype(np.float64), labels.values[known]
+    is_used = labels.is_labeled & np.isfinite(values)
+    x, y = values[is_used].astype(np.float64), labels.values[is_used]
     if x.size < LEAST_ROWS:
         return ""
     if labels.task == "regression":

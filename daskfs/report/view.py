@@ -119,10 +119,10 @@ def _verdict(report: Report) -> dict[str, str] | None:
     """Return the verdict in sentences without final full stops, None without one."""
     if report.verdict is None or report.data is None or report.data.n_features is None:
         return None
-    found = report.verdict.model_dump()
+    verdict = report.verdict.model_dump()
     return {
-        "sentence": verdict_sentence(found, int(report.data.n_features)),
-        "beside": comparison_sentence(found).capitalize(),
+        "sentence": verdict_sentence(verdict, int(report.data.n_features)),
+        "beside": comparison_sentence(verdict).capitalize(),
     }
 
 
@@ -367,17 +367,17 @@ def bars(scores: Sequence[Number], worst: Number = None) -> list[tuple[str, str]
 _MEASURES = {"correlation": "absolute correlation", "distance_correlation": "distance correlation"}
 
 
-def _redundancy(found: Redundancy) -> list[Fact]:
-    measure = _MEASURES.get(found.measure)
+def _redundancy(redundancy: Redundancy) -> list[Fact]:
+    measure = _MEASURES.get(redundancy.measure)
     looked = [
-        ("Threshold", format_number(found.threshold)),
-        ("Looked at", f"{format_count(found.n_candidates)} features of each ranking"),
+        ("Threshold", format_number(redundancy.threshold)),
+        ("Looked at", f"{format_count(redundancy.n_candidates)} features of each ranking"),
     ]
     facts = [("Measure", measure or "none"), *(looked if measure else [])]
-    if found.max_per_group is not None:
-        facts.append(("Of one group", f"{format_count(found.max_per_group)} at most"))
-    if positive(found.n_keep):
-        facts.append(("Kept by name", format_count(found.n_keep)))
+    if redundancy.max_per_group is not None:
+        facts.append(("Of one group", f"{format_count(redundancy.max_per_group)} at most"))
+    if positive(redundancy.n_keep):
+        facts.append(("Kept by name", format_count(redundancy.n_keep)))
     return facts
 
 
@@ -439,20 +439,20 @@ def _group_facts(groups: dict[str, Number]) -> list[Fact]:
         for key in ("n_groups", "n_cells", "largest_group", "estimated_largest_group", "n_components")
     )
     copies, estimated = (format_number(groups.get(key)) for key in ("copies", "estimated_copies"))
-    found = [
+    facts = [
         ("Intrinsic dimension", f"{format_number(groups.get('dimension'))} (on the sample)"),
         ("Groups of rows", n_groups if groups.get("n_cells") is None else f"{n_groups}, {n_cells} cells"),
         ("Copies of a row", f"{copies} (on the sample {estimated})"),
         ("Largest group", f"{largest} rows (on the sample {estimate})"),
     ]
     compared = ("Compared on", f"a projection to {n_components} columns")
-    return [*found, compared] if groups.get("n_components") else found
+    return [*facts, compared] if groups.get("n_components") else facts
 
 
 def _recall(recall: dict[str, Number], engine: str | None) -> str:
     if not recall:
-        found = {"exact": "1 (exact search)", "sort": "1 (a sort)", "given": "given"}
-        return found.get(engine or "", "not measured")
+        recall_by_engine = {"exact": "1 (exact search)", "sort": "1 (a sort)", "given": "given"}
+        return recall_by_engine.get(engine or "", "not measured")
     rows, k = format_count(recall.get("n_rows")), format_count(recall.get("k"))
     return f"{format_number(recall.get('value'))} ({rows} rows, k = {k})"
 
@@ -477,11 +477,11 @@ def _stages(stages: list[Stage]) -> dict[str, Any]:
         for stage, bar in zip(stages, drawn, strict=True)
     ]
     keys = ("units", "recomputed", "seconds", "bytes_read", "bytes_written")
-    known = {key: [n for stage in stages if (n := plottable(getattr(stage, key))) == n] for key in keys}
+    numbers_by_key = {key: [n for stage in stages if (n := plottable(getattr(stage, key))) == n] for key in keys}
     return {
         "rows": list(zip(stages, times, over, strict=True)),
         "over": [stage for stage, exceeds in zip(stages, over, strict=True) if exceeds],
-        "total": {key: sum(numbers) if numbers else None for key, numbers in known.items()},
+        "total": {key: sum(numbers) if numbers else None for key, numbers in numbers_by_key.items()},
     }
 
 

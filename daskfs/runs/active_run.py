@@ -123,6 +123,6 @@ class ActiveRun:
             self._keep(warning, earlier)
 
     def _keep(self, warning: str, earlier: str = "") -> None:
-        kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
-        kept.pop(earlier, None)
-        self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]
+        damages = dict.fromkeys([*self.manifest.get("damages", ()), warning])
+        damages.pop(earlier, None)
+        self.manifest["damages"] = list(damages)[-MAX_DAMAGES:]

@@ -73,23 +73,23 @@ def find_batches(job: Job, tiles: Tiles) -> list[Batch]:
     """
     described, labels = tiles.info.facts["batch"], label_counts_of(tiles)[1:]
     methods = _ranking_batches(job, tiles.info.task)
-    found = []
+    batches = []
     for number, (name, n_rows) in enumerate(zip(described["names"], described["rows"], strict=True)):
-        own = labels[number] if labels else None
+        batch_labels = labels[number] if labels else None
         left_out = {}
         for method in methods:
             try:
-                _check_serves(job, method, own, n_rows)
+                _check_serves(job, method, batch_labels, n_rows)
             except InputError as error:
                 left_out[method.label] = str(error)
         served = tuple(method.label for method in methods if method.label not in left_out)
-        found.append(Batch(number, name, n_rows, *_counts(own), served, left_out))
+        batches.append(Batch(number, name, n_rows, *_counts(batch_labels), served, left_out))
     for method in methods:
-        if not any(method.label in batch.methods for batch in found):
-            first = found[0]
+        if not any(method.label in batch.methods for batch in batches):
+            first = batches[0]
             msg = f"no batch serves method {method.label}; batch '{first.name}': {first.left_out[method.label]}"
             raise InputError(msg)
-    return found
+    return batches
 
 
 def _ranking_batches(job: Job, task: Task | None) -> list[Method]:

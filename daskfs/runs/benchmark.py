@@ -153,8 +153,8 @@ def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
 
 def raw_evaluate(study: Study, name: str) -> dict[str, Any] | None:
     """Return the evaluate block of a data set, completed by the study's keys; None if the data set sets it to null."""
-    own = study.datasets[name].get("evaluate", {})
-    return None if own is None else {**study.evaluate, **own}
+    own_keys = study.datasets[name].get("evaluate", {})
+    return None if own_keys is None else {**study.evaluate, **own_keys}
 
 
 def candidate(study: Study, name: str, where: str = "study") -> Job:
@@ -182,11 +182,11 @@ def members(study: Study) -> list[Member]:
     DaskfsError
         If labels are missing, cannot be read, or support no method or model; a note names the data set.
     """
-    found = []
+    study_members = []
     for name in study.datasets:
         with error_context("data set", name):
-            found.append(_member(study, name))
-    return found
+            study_members.append(_member(study, name))
+    return study_members
 
 
 def _member(study: Study, name: str) -> Member:
@@ -218,8 +218,8 @@ def _member(study: Study, name: str) -> Member:
         raise JobError(msg)
     evaluate = job.evaluate.model_copy(update={"models": tuple(models)})
     data = job.data.model_copy(update={"task": labels.task} if job.data.task == "auto" else {})
-    kept = job.model_copy(update={"methods": tuple(methods), "evaluate": evaluate, "data": data})
-    return Member(name, kept, tuple(notes))
+    member_job = job.model_copy(update={"methods": tuple(methods), "evaluate": evaluate, "data": data})
+    return Member(name, member_job, tuple(notes))
 
 
 def _labels_of(data: DataBlock) -> LabelCounts | None:
@@ -284,17 +284,17 @@ def run_study(
     wait_seconds = study.cluster.wait_seconds
     locking = lock_directory(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message, wait_seconds)
     with stoppable(), locking, SharedCluster() as cluster:
-        found = members(study)
+        study_members = members(study)
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         results = {}
-        for member in found:
-            own = OfSeveral(progress, f"data set {member.name}")
+        for member in study_members:
+            display = OfSeveral(progress, f"data set {member.name}")
             with error_context("data set", member.name):
                 results[member.name] = run_job(
-                    member.job, own, overwrite=overwrite, command=command, connect=cluster.connected
+                    member.job, display, overwrite=overwrite, command=command, connect=cluster.connected
                 )
-        runs = [open_evaluated(member.name, member.job.output.path) for member in found]
-        notes = [note for member in found for note in member.notes]
+        runs = [open_evaluated(member.name, member.job.output.path) for member in study_members]
+        notes = [note for member in study_members for note in member.notes]
         title = study.output.title
         summary = compare(runs, store, study.compare.model_dump(), title=title, notes=notes)
         warnings = [f"{name}: {one['text']}" for name, result in results.items() for one in result["warnings"]]

@@ -140,15 +140,15 @@ class _Judged:
         return (self.run.name, self.setting, self.model, self.metric)
 
 
-def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any]) -> _Judged:
+def _judge_run(run: Evaluated, setting: str, model: str, choices: Mapping[str, Any]) -> _Judged:
     task, notes = run.manifest["data"]["task"], []
     # read the metrics from the summary: earlier versions had other default metrics
-    known = list(dict.fromkeys(str(row["metric"]) for row in run.summary if row["model"] == model))
-    known = known or list(metrics_of(run.models[model], task))
-    metric = wanted["metric"] or known[0]
-    if metric not in known:
-        notes.append(f"{run.name} is judged by {known[0]}: model {model} has no {metric} there.")
-        metric = known[0]
+    metrics = list(dict.fromkeys(str(row["metric"]) for row in run.summary if row["model"] == model))
+    metrics = metrics or list(metrics_of(run.models[model], task))
+    metric = choices["metric"] or metrics[0]
+    if metric not in metrics:
+        notes.append(f"{run.name} is judged by {metrics[0]}: model {model} has no {metric} there.")
+        metric = metrics[0]
     key = (setting, model, metric)
     rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == key]
     rows = [row for row in rows if row["method"] in run.methods]
@@ -164,7 +164,7 @@ def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any])
         for label in labels
         if label not in whole
     ]
-    sizes = _common_sizes(run, cells, whole, wanted["n_selected"], notes)
+    sizes = _common_sizes(run, cells, whole, choices["n_selected"], notes)
     means = {
         label: float(np.mean([[of_cell[label][n] for n in sizes] for of_cell in cells.values()])) for label in whole
     }
@@ -178,21 +178,21 @@ def _common_sizes(
     run: Evaluated,
     cells: Mapping[Any, Mapping[str, Mapping[int, float]]],
     labels: Sequence[str],
-    wanted: int | None,
+    n_best: int | None,
     notes: list[str],
 ) -> list[int]:
     """Return the numbers of features at which all methods have values, or the wanted one."""
-    found = [set(of_cell[label]) for of_cell in cells.values() for label in labels]
-    every, common = sorted(set().union(*found)), sorted(set.intersection(*found)) if found else []
-    if wanted is not None and wanted not in common:
+    sizes = [set(of_cell[label]) for of_cell in cells.values() for label in labels]
+    every, common = sorted(set().union(*sizes)), sorted(set.intersection(*sizes)) if sizes else []
+    if n_best is not None and n_best not in common:
         msg = (
-            f"compare.n_selected is {wanted}, and on {run.name} the methods have values at "
+            f"compare.n_selected is {n_best}, and on {run.name} the methods have values at "
             f"{', '.join(map(str, common)) or 'no number of'} features."
         )
         raise JobError(msg)
-    if wanted is not None:
-        return [wanted]
-    if found and not common:
+    if n_best is not None:
+        return [n_best]
+    if sizes and not common:
         msg = f"{run.name}: the methods have values at no number of features that they share."
         raise InputError(msg)
     if common != every:
@@ -200,23 +200,23 @@ def _common_sizes(
     return common
 
 
-def _common_model(runs: Sequence[Evaluated], wanted: str | None) -> str:
+def _common_model(runs: Sequence[Evaluated], name: str | None) -> str:
     shared = [label for label in runs[0].models if all(label in run.models for run in runs)]
-    if wanted is not None and wanted not in shared:
-        known = tuple(dict.fromkeys(label for run in runs for label in run.models))
-        msg = f"compare.model is '{wanted}', and not every run has it.{nearest(wanted, known)} All have: {shared}."
+    if name is not None and name not in shared:
+        models = tuple(dict.fromkeys(label for run in runs for label in run.models))
+        msg = f"compare.model is '{name}', and not every run has it.{nearest(name, models)} All have: {shared}."
         raise JobError(msg)
     if not shared:
         each = "; ".join(f"{run.name}: {', '.join(run.models)}" for run in runs)
         msg = f"no model judges every run ({each})."
         raise JobError(msg)
-    return wanted or shared[0]
+    return name or shared[0]
 
 
-def _common_setting(runs: Sequence[Evaluated], wanted: str | None) -> str:
+def _common_setting(runs: Sequence[Evaluated], chosen_setting: str | None) -> str:
     shared = [name for name in ("inductive", "transductive") if all(name in run.settings for run in runs)]
-    if wanted is not None and wanted not in shared:
-        msg = f"compare.setting is {wanted}, and not every run has it."
+    if chosen_setting is not None and chosen_setting not in shared:
+        msg = f"compare.setting is {chosen_setting}, and not every run has it."
         raise JobError(msg)
     if not shared:
         each = "; ".join(f"{run.name}: {', '.join(sorted(run.settings))}" for run in runs)
@@ -224,25 +224,25 @@ def _common_setting(runs: Sequence[Evaluated], wanted: str | None) -> str:
             f"transductive and inductive values are not compared with each other, and no run has the others' ({each})."
         )
         raise JobError(msg)
-    return wanted or shared[0]
+    return chosen_setting or shared[0]
 
 
 # ------------------------------------------------------------------------------------------------------ all data sets
 def compare(
     runs: Sequence[Evaluated],
     output: Store,
-    wanted: Mapping[str, Any],
+    choices: Mapping[str, Any],
     *,
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare finished runs, write the tables and the page, and return the summary.
 
-    `wanted` has the ``model``, ``metric``, ``n_selected`` and ``setting`` to compare by, None for the defaults of
+    `choices` has the ``model``, ``metric``, ``n_selected`` and ``setting`` to compare by, None for the defaults of
     :func:`compare_runs`. Tables and page, with the title and the notes, are written into `output`.
     """
-    model, setting = _common_model(runs, wanted["model"]), _common_setting(runs, wanted["setting"])
-    judged = [_judged(run, setting, model, wanted) for run in runs]
+    model, setting = _common_model(runs, choices["model"]), _common_setting(runs, choices["setting"])
+    judged = [_judge_run(run, setting, model, choices) for run in runs]
     methods = list(dict.fromkeys(label for one in judged for label in one.run.methods))
     table = np.array([[one.means.get(label, np.nan) for label in methods] for one in judged])
     table *= np.array([[1.0 if one.higher_is_better else -1.0] for one in judged])
@@ -253,7 +253,7 @@ def compare(
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "model": model,
         "setting": setting,
-        "n_selected": wanted["n_selected"],
+        "n_selected": choices["n_selected"],
         "average_ranks": [
             {"method": label, "average_rank": float(rank)}
             for label, rank in zip(ranked.methods, ranked.ranks, strict=True)
@@ -261,7 +261,7 @@ def compare(
         "friedman": None,
         "critical_difference": None,
         "alike": [],
-        "data_sets": [_described(one, _ranks_on(one), output) for one in judged],
+        "data_sets": [_comparison_facts(one, _ranks_on(one), output) for one in judged],
         "notes": [*notes, *(text for one in judged for text in one.notes), *ranked.notes],
     }
     if len(runs) > 1 and len(ranked.methods) > 1:
@@ -286,7 +286,7 @@ def _ranks_on(one: _Judged) -> dict[str, float]:
     return dict(zip(one.means, ranks.tolist(), strict=True))
 
 
-def _described(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[str, Any]:
+def _comparison_facts(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[str, Any]:
     data = one.run.manifest["data"]
     report = one.run.store.path(layout.REPORT_HTML)
     return {
@@ -307,16 +307,16 @@ def _described(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[
 
 def _differences(one: _Judged) -> list[dict[str, Any]]:
     """Return the run's paired differences between its best method and every other, over all numbers of features."""
-    found = []
+    differences = []
     for row in read_table(one.run.store, "comparisons"):
         names = {row["method"], row["other"]}
         is_own = (row["setting"], row["model"], row["metric"], row["n_selected"]) == (*one.own[1:], None)
         if not is_own or one.best not in names or not names <= {*one.run.methods}:
             continue
         pair = row if row["method"] == one.best else reversed_pair(row)
-        kept = ("n_classes", "labels", "n_selected", "p_value", "n_pairs", "other", "difference", "low", "high")
-        found.append({key: pair[key] for key in kept})
-    return found
+        kept_keys = ("n_classes", "labels", "n_selected", "p_value", "n_pairs", "other", "difference", "low", "high")
+        differences.append({key: pair[key] for key in kept_keys})
+    return differences
 
 
 def _write_tables(output: Store, judged: Sequence[_Judged], summary: Mapping[str, Any]) -> None:
@@ -398,7 +398,7 @@ def compare_runs(
     >>> found["average_ranks"][0]["method"]
     'FisherScore'
     """
-    wanted = check_block(CompareBlock, compare_by or {}, "compare").model_dump()
+    choices = check_block(CompareBlock, compare_by or {}, "compare").model_dump()
     if not runs:
         msg = "name the runs to compare."
         raise JobError(msg)
@@ -406,11 +406,11 @@ def compare_runs(
     names = [path.name for path in paths]
     names = [f"{p.parent.name}-{p.name}" if names.count(p.name) > 1 else p.name for p in paths]
     check_names(names, "run", LABEL_BYTES, "it stands for a data set")
-    found = [open_evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
+    evaluated_runs = [open_evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
     store = Store(as_output_path(output))
     with lock_directory(store, layout.STUDY_JSON, "daskfs comparison", "--output", Silent().message):
         store.write_json(layout.STUDY_JSON, study_facts("running"))
-        summary = compare(found, store, wanted)
+        summary = compare(evaluated_runs, store, choices)
         facts = {**study_facts("done"), **summary}
         store.write_json(layout.STUDY_JSON, facts)
     return {**facts, "page": str(store.path(layout.COMPARISON_HTML))}

@@ -54,13 +54,13 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         return None
     ranked = [batch for batch in manifest.get("batches", ()) if batch["methods"]] if tiles.has_batch else []
     contexts: list[tuple[Context, Sequence[Stage]]] = []
-    for own in (store, *(Store(as_path(batch_url(store.url, batch["number"]))) for batch in ranked)):
-        ended = own.read_json(layout.RUN_JSON) or {}
-        if ended.get("status") != "done" or own.read_json(layout.PLAN_JSON) is None:
+    for own_store in (store, *(Store(as_path(batch_url(store.url, batch["number"]))) for batch in ranked)):
+        ended = own_store.read_json(layout.RUN_JSON) or {}
+        if ended.get("status") != "done" or own_store.read_json(layout.PLAN_JSON) is None:
             return None
-        if own is not store and not matches_manifest(own, ended, layout.REPORT_HTML):
+        if own_store is not store and not matches_manifest(own_store, ended, layout.REPORT_HTML):
             return None
-        contexts += [(Context(one), stages) for one, stages in stored_stages(own)]
+        contexts += [(Context(one), stages) for one, stages in stored_stages(own_store)]
     for context, stages in contexts:
         if stages and (damaged := context.store.seals.damaged()):
             inputs_of(context, None, 0, stages)
@@ -79,9 +79,9 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         path.remove()
         run.tell(f"{path} is damaged or missing: it is written again.", damage_warning([str(path)]))
     if run.damages:
-        known = map(RunWarning.from_json, manifest["warnings"])
-        found = merge_warnings([*known, *(RunWarning("damage", CHANGES, text) for text in run.damages)])
-        manifest["warnings"] = [warning.to_json() for warning in found]
+        earlier_warnings = map(RunWarning.from_json, manifest["warnings"])
+        warnings = merge_warnings([*earlier_warnings, *(RunWarning("damage", CHANGES, text) for text in run.damages)])
+        manifest["warnings"] = [warning.to_json() for warning in warnings]
         _write_report(run)
         store.write_json(layout.RUN_JSON, manifest)
     run.journal.message("nothing to do: every unit is recorded and its outputs are there")

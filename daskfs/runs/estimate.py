@@ -137,7 +137,7 @@ def estimate_job(job: Job, bandwidth: int | None = None, progress: Progress | No
     took, planned = perf_counter() - began, describe_plan(job, run)
     for row, stage in zip(planned["stages"], run.stages, strict=True):
         measured = [part[name] for part in parts if (name := _named_alike(stage, run.stages, part)) is not None]
-        row |= _timed(stage, _scaled(stage, n_samples, measured), slots, bandwidth)
+        row |= _stage_seconds(stage, _scale_seconds(stage, n_samples, measured), slots, bandwidth)
     seconds = _in_turn(run.stages, [row["seconds"] for row in planned["stages"]])
     if is_whole:
         start = max(0.0, took - seconds)
@@ -171,14 +171,14 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
     """Rank a part of the rows, and return its stages by name."""
     tell.message(f"estimate: ranking {n_rows:,} of {run.tiles.shape.n_samples:,} rows")
     whole = {stage.name: stage for stage in run.stages}
-    kept: list[Plan] = []
+    plans: list[Plan] = []
 
     def adapt(plan: Plan) -> Plan:
         stages = [
             _in_form_of(whole[stage.name], stage, n_rows) if stage.name in whole else stage for stage in plan.stages
         ]
-        kept.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity), start=plan.identity))
-        return kept[-1]
+        plans.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity), start=plan.identity))
+        return plans[-1]
 
     with TemporaryDirectory() as folder:
         n_workers = 0 if client is None else 1
@@ -193,7 +193,7 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         )
         with error_context("rows of the sample:", f"{n_rows:,}"):
             done = run_job(part, tell, connect=lambda _: nullcontext(client), adapt=adapt)
-    stages = (*TilePlan.from_json(done["tiles"], folder).stages, *kept[0].stages)
+    stages = (*TilePlan.from_json(done["tiles"], folder).stages, *plans[0].stages)
     facts = {stage["name"]: stage for stage in done["stages"]}
     return {
         stage.name: Measured(
@@ -219,20 +219,20 @@ def _evaluation(job: Job, run: PlannedRun, n_rows: int) -> Any:
 
 def _in_form_of(whole: Stage, stage: Stage, n_rows: int) -> Stage:
     """Return a stage with as many groups of rows and slabs of features as that of the whole data has."""
-    own, of_whole, n_units = stage.parameters, whole.parameters, stage.n_units
-    if isinstance(own, SearchParameters) and isinstance(of_whole, SearchParameters):
-        cut = own.partitioning
+    p, of_whole, n_units = stage.parameters, whole.parameters, stage.n_units
+    if isinstance(p, SearchParameters) and isinstance(of_whole, SearchParameters):
+        cut = p.partitioning
         n_groups = max(cut.n_groups, min(of_whole.partitioning.n_groups, n_rows // GROUP_ROWS))
-        members, n_cells = max(16 * own.k, int(LARGEST_GROUP * n_rows / n_groups)), max(n_groups, cut.n_cells)
+        members, n_cells = max(16 * p.k, int(LARGEST_GROUP * n_rows / n_groups)), max(n_groups, cut.n_cells)
         cut = dataclasses.replace(cut, n_groups=n_groups, n_cells=n_cells, max_members=members)
-        own, n_units = dataclasses.replace(own, partitioning=cut), n_groups if stage.is_of(BUILD_STAGE) else n_units
-    if isinstance(own, CellsParameters) and isinstance(of_whole, CellsParameters):
-        own = dataclasses.replace(own, others=of_whole.others)
-    if isinstance(own, EdgesSummaryParameters) and isinstance(of_whole, EdgesSummaryParameters):
-        own = dataclasses.replace(own, holds_edges=of_whole.holds_edges)
-    if isinstance(own, ScoreParameters) and isinstance(of_whole, ScoreParameters):
-        own, n_units = dataclasses.replace(own, slab_columns=of_whole.slab_columns), whole.n_units
-    return dataclasses.replace(stage, parameters=own, n_units=n_units)
+        p, n_units = dataclasses.replace(p, partitioning=cut), n_groups if stage.is_of(BUILD_STAGE) else n_units
+    if isinstance(p, CellsParameters) and isinstance(of_whole, CellsParameters):
+        p = dataclasses.replace(p, others=of_whole.others)
+    if isinstance(p, EdgesSummaryParameters) and isinstance(of_whole, EdgesSummaryParameters):
+        p = dataclasses.replace(p, holds_edges=of_whole.holds_edges)
+    if isinstance(p, ScoreParameters) and isinstance(of_whole, ScoreParameters):
+        p, n_units = dataclasses.replace(p, slab_columns=of_whole.slab_columns), whole.n_units
+    return dataclasses.replace(stage, parameters=p, n_units=n_units)
 
 
 def _work(stage: Stage, n_rows: int) -> float:
@@ -248,8 +248,8 @@ def _work(stage: Stage, n_rows: int) -> float:
 
 def _seconds_of_others(part: Mapping[str, Measured], stages: Sequence[Stage]) -> float:
     """Return the seconds of those stages of a part that the whole has not: few rows may take another route."""
-    known = {stage.name for stage in stages}
-    return sum(stage.seconds for name, stage in part.items() if name not in known)
+    names = {stage.name for stage in stages}
+    return sum(stage.seconds for name, stage in part.items() if name not in names)
 
 
 def _named_alike(stage: Stage, stages: Sequence[Stage], part: Mapping[str, Measured]) -> str | None:
@@ -261,7 +261,7 @@ def _named_alike(stage: Stage, stages: Sequence[Stage], part: Mapping[str, Measu
     return next((one.name for one in following if one.name in part), None)
 
 
-def _scaled(stage: Stage, n_samples: int, parts: Sequence[Measured]) -> Measured:
+def _scale_seconds(stage: Stage, n_samples: int, parts: Sequence[Measured]) -> Measured:
     """Return the seconds of a stage of the whole from those of the same stage of one or two parts; 0 without any.
 
     Seconds are ``a * n_units + b * work``. The time of a unit, a, is what the smaller part takes in excess of its share
@@ -282,7 +282,7 @@ def _scaled(stage: Stage, n_samples: int, parts: Sequence[Measured]) -> Measured
     return Measured(stage.n_units, work, last.rounds, last.rounds * (each * stage.n_units + of_work))
 
 
-def _timed(stage: Stage, measured: Measured, slots: int, bandwidth: int | None) -> dict[str, Any]:
+def _stage_seconds(stage: Stage, measured: Measured, slots: int, bandwidth: int | None) -> dict[str, Any]:
     """Return the seconds of a stage on some workers, those of one unit, and what they depend on."""
     moved = stage.bytes_read + stage.bytes_written
     each = max(measured.seconds / measured.rounds, moved / DECODED_BYTES) / stage.n_units
@@ -302,10 +302,10 @@ def _in_turn(stages: Sequence[Stage], seconds: Sequence[float]) -> float:
     """Return the seconds of stages that run one after the other, but for those that begin with an earlier one."""
     begins: dict[str, float] = {}
     begin = end = 0.0
-    for stage, own in zip(stages, seconds, strict=True):
+    for stage, stage_seconds in zip(stages, seconds, strict=True):
         if stage.begins_with in begins:
-            begins[stage.name], end = begins[stage.begins_with], max(end, begins[stage.begins_with] + own)
+            begins[stage.name], end = begins[stage.begins_with], max(end, begins[stage.begins_with] + stage_seconds)
             continue
         begin = begins[stage.name] = end
-        end = begin + own
+        end = begin + stage_seconds
     return end

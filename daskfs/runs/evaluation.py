@@ -85,11 +85,11 @@ def plan_evaluation(
     joint = [] if chain.redundancy is not None or tiles.has_batch else methods
     shape, n_rows = tiles.shape, tiles.n_labeled or tiles.shape.n_samples
     stages: list[Stage] = []
-    for extent in (found := list(extents(evaluate, shape, n_rows, joint))):
+    for extent in (all_extents := list(extents(evaluate, shape, n_rows, joint))):
         stages = plan_tests(evaluate, tiles, chain, process, names, job.graph, extent=extent)
         used = used_shape(shape, extent.max_samples, tiles.n_labeled)
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
-            left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
+            left_out = describe_extent(extent, all_extents[0], n_rows, shape.n_features, methods)
             in_part = [RunWarning("evaluation in part", LIMITS, left_out)] if left_out else []
             return stages, block_warnings(evaluate, methods, shape.n_features) + in_part
     # if not even a test of the run's own rankings fits, refuse the evaluation
@@ -108,19 +108,19 @@ def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
 
 def block_warnings(evaluate: EvaluateBlock, methods: Sequence[Method], n_features: int) -> list[RunWarning]:
     """Warn of methods that saw labels of test rows, and of numbers of features that are more than there are."""
-    found, saw = [], seeing_labels(methods)
+    warnings, saw = [], seeing_labels(methods)
     if saw and evaluate.setting != "inductive" and evaluate.train_on != "labeled":
         text = (
             f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
             "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: "
             "inductive"
         )
-        found.append(RunWarning(LABELS_SEEN, VOIDS, text, tuple(saw)))
+        warnings.append(RunWarning(LABELS_SEEN, VOIDS, text, tuple(saw)))
     is_named = "n_selected" in evaluate.model_fields_set
     if left_out := [str(size) for size in evaluate.n_selected if is_named and size > n_features]:
         text = f"evaluation: n_selected {', '.join(left_out)} left out, as the data have {n_features} features"
-        found.append(RunWarning("sizes not evaluated", LIMITS, text))
-    return found
+        warnings.append(RunWarning("sizes not evaluated", LIMITS, text))
+    return warnings
 
 
 def plan_tests(
@@ -165,7 +165,7 @@ def plan_tests(
         msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
         raise JobError(msg)
     shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
-    given, memory_limit, redundancy = chain.given, chain.memory_limit, chain.redundancy
+    given_graph, memory_limit, redundancy = chain.given, chain.memory_limit, chain.redundancy
     baselines, chance = _baselines(evaluate, extent, chain.all_methods, tiles)
     methods = [method.without_tests() for method in (*chain.all_methods, *chance)]
     sizes = tuple(n for n in evaluate.n_selected if n <= shape.n_features) or (shape.n_features,)
@@ -194,17 +194,17 @@ def plan_tests(
     anew = NewRankings(
         search=graph.search if chain.rep is None else chain.rep.completed(graph.search),
         redundancy=redundancy,
-        given=None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
+        given=None if given_graph is None else "lists" if isinstance(given_graph, NeighborLists) else "matrix",
         joint_features=extent.joint_features,
-        lists_of_run=is_whole and has_lists and not isinstance(given, WeightMatrix),
+        lists_of_run=is_whole and has_lists and not isinstance(given_graph, WeightMatrix),
         shared=(),
         memory_limit=inside_limit,
         bands_per_unit=bands,
         n_parts=-(-shape.n_bands // bands),
     )
-    if given is None and not (tiles.has_batch or tiles.has_times) and tiles.missing == "refuse":
+    if given_graph is None and not (tiles.has_batch or tiles.has_times) and tiles.missing == "refuse":
         anew = dataclasses.replace(anew, shared=_shared_lists(evaluate, anew, used, methods))
-    inside = _inside(anew, used, methods, given, tiles)
+    inside = _ranking_memory(anew, used, methods, given_graph, tiles)
     return plan_new_rankings(shape, used, dataclasses.replace(parameters, anew=anew), process, inside)
 
 
@@ -230,11 +230,11 @@ def _baselines(
     """Return the baselines without ranking, as [name, n_features], and the random order unless the job lists it."""
     if not evaluate.baselines:
         return (), []
-    found = [(ALL_FEATURES, tiles.shape.n_features)] if extent.all_features else []
-    found.append((NO_FEATURE[tiles.task or "classification"], 0))
+    baselines = [(ALL_FEATURES, tiles.shape.n_features)] if extent.all_features else []
+    baselines.append((NO_FEATURE[tiles.task or "classification"], 0))
     is_listed = any(method.criterion.name == CHANCE for method in methods)
     chance = [] if is_listed else [make_method(CHANCE, {"random_state": evaluate.random_state})]
-    taken = {name for name, _ in found} | {method.label for method in chance}
+    taken = {name for name, _ in baselines} | {method.label for method in chance}
     for method in methods:
         if method.label in taken:
             msg = (
@@ -242,30 +242,32 @@ def _baselines(
                 "evaluate.baselines: false."
             )
             raise JobError(msg)
-    return tuple(found), chance
+    return tuple(baselines), chance
 
 
-def _inside(anew: NewRankings, used: Shape, methods: Sequence[Method], given: Graph | None, tiles: TilePlan) -> Inside:
+def _ranking_memory(
+    anew: NewRankings, used: Shape, methods: Sequence[Method], graph: Graph | None, tiles: TilePlan
+) -> Inside:
     """Return the peak memory of a re-ranking inside an evaluation unit, on at most the rows in use.
 
     Rankings within batches search neighbors in one batch after the other, each with a copy of its rows.
     """
     methods, memory_limit = [within_batch(method) for method in methods], anew.memory_limit
     lists = needed_lists(methods, used.n_samples, anew.search.for_lists)
-    over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
+    over_rows = {name: wanted_lists for name, wanted_lists in lists.items() if isinstance(wanted_lists[0], GraphSpec)}
     n_labeled = None if tiles.n_labeled is None else min(tiles.n_labeled, used.n_samples)
     data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labeled)
-    search_chain = Chain(data, lists=over_rows, given=given, is_stored=True, memory_limit=memory_limit)
+    search_chain = Chain(data, lists=over_rows, given=graph, is_stored=True, memory_limit=memory_limit)
     process = (PROCESS, *searches_cost(lists, used, memory_limit))
     rankings: list[Stage] = []
     for method in methods:
-        kept = thinned_columns(used, anew.joint_features) if method.criterion.is_joint else used
+        ranked_shape = thinned_columns(used, anew.joint_features) if method.criterion.is_joint else used
         rankings += Chain(
-            dataclasses.replace(data, shape=kept),
+            dataclasses.replace(data, shape=ranked_shape),
             [method],
             lists,
             over_rows.keys(),
-            given,
+            graph,
             is_stored=True,
             redundancy=anew.redundancy,
             filtered=[method],
@@ -274,19 +276,21 @@ def _inside(anew: NewRankings, used: Shape, methods: Sequence[Method], given: Gr
         ).stages()
     # with pairwise missing values: copies of X in which no value is missing, of sparse X also by column
     filled = sample_cost("rows where nothing is missing", used, 3 if used.is_sparse else 1) if tiles.is_pairwise else ()
-    searching, scoring = ((*_of_fullest(found, process), *filled) for found in (search_chain.stages(), rankings))
+    searching, scoring = (
+        (*_of_fullest(wanted_lists, process), *filled) for wanted_lists in (search_chain.stages(), rankings)
+    )
     if (columns := anew.search.rep_columns) is not None:
         searching = (*searching, Array("representation of the rows, as read and stored", (2, used.n_samples, columns)))
-    held = lists_cost(over_rows, used.n_samples)
-    if isinstance(given, WeightMatrix):  # factor 2: rows differ in their number of edges
-        entries = int(given.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))
-        held = matrix_cost(entries, used.n_samples)
+    list_arrays = lists_cost(over_rows, used.n_samples)
+    if isinstance(graph, WeightMatrix):  # factor 2: rows differ in their number of edges
+        entries = int(graph.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))
+        list_arrays = matrix_cost(entries, used.n_samples)
         sorted_entries = min(entries, run_entries(entries))
         scoring = (*scoring, Objects("entries of the matrix while they are sorted", sorted_entries, SORTED_ENTRY_BYTES))
     if tiles.has_batch:
-        of_batch = (*twice(held), *sample_cost("rows of a batch, and those that are seen of it", used, 2))
+        of_batch = (*twice(list_arrays), *sample_cost("rows of a batch, and those that are seen of it", used, 2))
         return Inside(process, (*fullest(searching, scoring), *of_batch), ())
-    return Inside(searching, scoring, held)
+    return Inside(searching, scoring, list_arrays)
 
 
 def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:

@@ -72,14 +72,14 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
     rows = [full.max_samples]
     features: list[int | None] = [None]
     if evaluate.is_thinned:
-        rows += _halved(min(full.max_samples, n_rows), ENOUGH_ROWS)
+        rows += _halvings(min(full.max_samples, n_rows), ENOUGH_ROWS)
     if evaluate.is_thinned and any(method.criterion.is_joint for method in methods):
-        features += _halved(shape.n_features, max(ENOUGH_FEATURES, 2 * max(evaluate.n_selected)))
+        features += _halvings(shape.n_features, max(ENOUGH_FEATURES, 2 * max(evaluate.n_selected)))
     for joint in features:
         for all_features in tested:
             yield from (Extent(n, all_features, joint) for n in rows)
     if evaluate.is_thinned:
-        few = _halved(min(rows[-1], n_rows), FEWEST_ROWS)
+        few = _halvings(min(rows[-1], n_rows), FEWEST_ROWS)
         yield from (Extent(n, tested[-1], joint) for joint in dict.fromkeys((None, features[-1])) for n in few)
 
 
@@ -88,11 +88,11 @@ def fits_unplanned(used: Shape) -> bool:
     return 5 * 8 * used.n_samples * used.n_features <= UNPLANNED_BYTES
 
 
-def _halved(number: int, least: int) -> list[int]:
-    found = []
+def _halvings(number: int, least: int) -> list[int]:
+    halvings = []
     while (number := number // 2) >= least:
-        found.append(number)
-    return found
+        halvings.append(number)
+    return halvings
 
 
 def is_affordable(
@@ -119,9 +119,9 @@ def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int
     for method in (one for one in methods if not one.criterion.combines):
         seconds += CELL_SECONDS * values
         if method.criterion.is_joint:
-            kept = min(d, joint_features or d)
-            seconds += JOINT_SECONDS * (values * kept / d) * min(n, kept)
-            seconds += method.criterion.pairs_features * CORRELATION_SECONDS * n * kept**2
+            n_ranked = min(d, joint_features or d)
+            seconds += JOINT_SECONDS * (values * n_ranked / d) * min(n, n_ranked)
+            seconds += method.criterion.pairs_features * CORRELATION_SECONDS * n * n_ranked**2
     return seconds
 
 

@@ -30,14 +30,14 @@ def representation(job: Job, methods: list[Method]) -> Representation | None:
     InputError
         If there is no such file or member, or its rows are sparse.
     """
-    wanted = job.graph.use_rep
-    if wanted is None or not _uses_graph(methods):
+    use_rep = job.graph.use_rep
+    if use_rep is None or not _uses_graph(methods):
         return None
-    where = f"graph.use_rep {wanted}"
-    if (found := split_reference(wanted)) is not None:
-        return open_representation(SourceSpec(str(found[0]), found[1]), where)
-    if is_url(wanted) or as_path(wanted).exists():
-        return open_representation(SourceSpec(str(as_path(wanted))), where)
+    where = f"graph.use_rep {use_rep}"
+    if (reference := split_reference(use_rep)) is not None:
+        return open_representation(SourceSpec(str(reference[0]), reference[1]), where)
+    if is_url(use_rep) or as_path(use_rep).exists():
+        return open_representation(SourceSpec(str(as_path(use_rep))), where)
     spec = source_spec(job.data)
     if is_tile_store(spec):
         msg = (
@@ -46,7 +46,7 @@ def representation(job: Job, methods: list[Method]) -> Representation | None:
         )
         raise InputError(msg)
     try:
-        return open_representation(SourceSpec(spec.source, wanted), where)
+        return open_representation(SourceSpec(spec.source, use_rep), where)
     except InputError as error:
         msg = f"{where}: there is no such file, and no such member of data.source: {error}"
         raise InputError(msg) from error

@@ -50,17 +50,17 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     spec = source_spec(data)
     if is_tile_store(spec):
         return describe_tiles(spec.source)
-    found = describe_source(spec)
+    description = describe_source(spec)
     named = {getattr(spec, key) for key in ("labels", "row_names", *SAMPLE_COLUMNS)}
-    other = [name for name in found.non_numeric if name not in (*named, *spec.exclude)]
-    is_table = bool(found.columns) and not found.members
+    other = [name for name in description.non_numeric if name not in (*named, *spec.exclude)]
+    is_table = bool(description.columns) and not description.members
     try:
         described = _describe_rows(data, replace(spec, exclude=(*spec.exclude, *other)) if is_table else spec)
     except InputError as error:
-        if data != DataBlock(source=data.source) or not (found.columns or found.members):
+        if data != DataBlock(source=data.source) or not (description.columns or description.members):
             raise
         described = {"source": data.source, "problem": str(error)}
-    return {**described, "members": found.members, "columns": found.columns}
+    return {**described, "members": description.members, "columns": description.columns}
 
 
 def needed_keys(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,10 +128,10 @@ def _count_labels(source: Source, task: str, unlabeled: str) -> LabelCounts | No
 def _describe_column(source: Source, name: str) -> dict[str, Any] | None:
     if (column := source.sample_column(name)) is None:
         return None
-    found = COLUMNS[name](column.parts, column.origin)
-    for _ in found.stored():
+    column_values = COLUMNS[name](column.parts, column.origin)
+    for _ in column_values.stored():
         pass
-    return found.described()
+    return column_values.described()
 
 
 def _scan(source: Source, shape: Shape) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:

@@ -67,10 +67,10 @@ class Journal(Progress):
         self.display.close()
 
     def _keep(self, event: str, **facts: Any) -> None:
-        told = {
+        printable = {
             key: redact_credentials(v) if isinstance(v, str) else v for key, v in facts.items() if v not in ("", None)
         }
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **told}, default=str)
+        line = json.dumps({"time": round(time.time(), 3), "event": event, **printable}, default=str)
         if self._log is None:
             self._early.append(line)
         else:

@@ -209,10 +209,10 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
         msg = f"{root} exists and is a file: choose another {key}."
         raise StoreError(msg)
     names = [path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name)]
-    found = sorted(name for name in names if name not in (*layout.OWNERSHIP, layout.FAILURES_DIR))
+    foreign_names = sorted(name for name in names if name not in (*layout.OWNERSHIP, layout.FAILURES_DIR))
     is_run_without = marker == layout.RUN_JSON and {layout.PLAN_JSON, layout.EPOCH} <= set(names)
-    if found and marker not in found and not is_run_without:
-        msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
+    if foreign_names and marker not in foreign_names and not is_run_without:
+        msg = f"{root} exists and is not a {what} (it holds {', '.join(foreign_names[:3])}): choose another {key}."
         raise StoreError(msg)
 
 
@@ -277,7 +277,7 @@ class RunState:
     def last_unit(self) -> str | None:
         """Time when a unit of the run, or of the run of a batch, was last done; None if there is none."""
         times = list[float]()
-        for store in (self.store, *(own for _, own in batch_runs(self.store))):
+        for store in (self.store, *(batch_store for _, batch_store in batch_runs(self.store))):
             with suppress(FileNotFoundError):
                 times += filter(None, [last_unit(store.path(layout.EVENTS))])
         return datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds") if times else None
@@ -309,11 +309,11 @@ def _state(store: Store, status: str, lock: LockState, ended: str) -> RunState:
 def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
     """Yield the name and store of the run of each batch that has begun, in the order of the batches."""
     folder = store.path(layout.BATCHES_DIR)
-    found = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
-    for path in sorted(found, key=lambda path: int(path.name)):
-        own = Store(path)
-        if (manifest := own.read_json(layout.RUN_JSON)) is not None:
-            yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), own
+    paths = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+    for path in sorted(paths, key=lambda path: int(path.name)):
+        batch_store = Store(path)
+        if (manifest := batch_store.read_json(layout.RUN_JSON)) is not None:
+            yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), batch_store
 
 
 def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple[dict[str, Any], str]:
@@ -415,9 +415,9 @@ def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> No
 
 
 def _has_scores(store: Store) -> bool:
-    runs = [store, *(own for _, own in batch_runs(store))]
+    runs = [store, *(any_store for _, any_store in batch_runs(store))]
     has_results = any(store.path(name).is_there() for name in layout.RESULTS)
-    return has_results or any(True for own in runs for _ in own.record_files.names())
+    return has_results or any(True for any_store in runs for _ in any_store.record_files.names())
 
 
 def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
@@ -427,10 +427,10 @@ def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]
     """
     if (begun_by := manifest["daskfs_version"]) != __version__:
         return f"was begun by daskfs {begun_by}, this is {__version__}"
-    found = _differences(manifest["job"], identity)
-    more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
-    why = f". {OTHER_TOKENS[:-1]}" if any(COLLECTION in one for one in found) else ""
-    return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}{why}" if found else ""
+    keys = _differences(manifest["job"], identity)
+    more = f"; and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    why = f". {OTHER_TOKENS[:-1]}" if any(COLLECTION in one for one in keys) else ""
+    return f"holds a run of another job; these keys differ: {'; '.join(keys[:MAX_KEYS])}{more}{why}" if keys else ""
 
 
 def _differences(old: Any, new: Any, key: str = "") -> list[str]:
@@ -441,11 +441,11 @@ def _differences(old: Any, new: Any, key: str = "") -> list[str]:
         both = {str(i): values for i, values in enumerate(zip(old, new, strict=True))}
     else:
         return [] if old == new else [f"{key}: {_in_short(old)} -> {_in_short(new)}"]
-    found = []
+    differences = []
     for name, values in both.items():
         parts = (key, "" if name == "parameters" else name)  # in a job file they are keys of the method itself
-        found += _differences(*values, ".".join(filter(None, parts)))
-    return found
+        differences += _differences(*values, ".".join(filter(None, parts)))
+    return differences
 
 
 def _in_short(value: Any) -> str:

@@ -76,7 +76,7 @@ def run_unit(run: str | Path, stage: str, number: int) -> dict[str, Any]:
         raise JobError(msg)
     with TemporaryDirectory(prefix="daskfs-unit-") as folder:
         context = _context(base, Path(folder))
-        for one, numbers in _cleared(base, stages, planned, number):
+        for one, numbers in _cleared_units(base, stages, planned, number):
             create_arrays(context, [one])
             for earlier in numbers:
                 units.run_unit(context, one, earlier)
@@ -86,21 +86,21 @@ def run_unit(run: str | Path, stage: str, number: int) -> dict[str, Any]:
 
 def _context(base: Store, folder: Path) -> Context:
     plan = base.read_json(PLAN_JSON)
-    own = [folder / "run", folder / "tiles"]
-    for path in own:
+    overlay_folders = [folder / "run", folder / "tiles"]
+    for path in overlay_folders:
         path.mkdir()
-    store = Overlay(base, own[0])
+    store = Overlay(base, overlay_folders[0])
     url = url_of(plan["tiles_url"], base.url)
     if url == base.url:  # its units write the tiles
         return Context(store)
     tiles = planned_tiles(url, plan["tiles_fingerprint"], base.url)
-    return Context(store, Tiles(Overlay(tiles.store, own[1]), tiles.info))
+    return Context(store, Tiles(Overlay(tiles.store, overlay_folders[1]), tiles.info))
 
 
-def _cleared(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> list[tuple[Stage, Sequence[int]]]:
+def _cleared_units(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> list[tuple[Stage, Sequence[int]]]:
     """Return the units before a unit whose outputs it needs and that were deleted since, in order."""
     order = {one.name: i for i, one in enumerate(stages)}
-    found: list[tuple[Stage, Sequence[int]]] = []
+    cleared_units: list[tuple[Stage, Sequence[int]]] = []
     first = order[stage.name]
     for one, numbers in reversed(list(_before(base, stages, stage, unit))):
         last = order.get(one.needed_until, len(stages))
@@ -114,9 +114,9 @@ def _cleared(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> l
             )
             raise StoreError(msg)
         if missing:  # all of them: their arrays are created anew
-            found.append((one, numbers))
+            cleared_units.append((one, numbers))
             first = min(first, order[one.name])
-    return found[::-1]
+    return cleared_units[::-1]
 
 
 def _before(base: Store, stages: Sequence[Stage], stage: Stage, unit: int) -> Iterator[tuple[Stage, Sequence[int]]]:

@@ -212,10 +212,10 @@ class _Execution:
 
         def ranked(name: str) -> dict[str, Any]:
             with error_context("batch", name):
-                own = OfSeveral(self.journal.display, f"batch {name}", display)
-                found = _run(jobs[name], own, connect=lambda _: nullcontext(client))
+                batch_display = OfSeveral(self.journal.display, f"batch {name}", display)
+                facts = _run(jobs[name], batch_display, connect=lambda _: nullcontext(client))
             self.run.lock.check()
-            return found
+            return facts
 
         done = run_at_once(ranked, jobs, 1 if client is None else workers.n_at_once // MIN_UNITS)
         for name, manifest in done.items():
@@ -239,8 +239,8 @@ class _Execution:
             n_classes=len(info.classes) or None,
             n_labeled=n_labeled(tiles.url),
         )
-        known = [RankedBatch(batch["number"], batch["name"], tuple(batch["methods"])) for batch in batches]
-        planned = plan_run(self.job, tiles, info.task, workers, names, known)
+        ranked_batches = [RankedBatch(batch["number"], batch["name"], tuple(batch["methods"])) for batch in batches]
+        planned = plan_run(self.job, tiles, info.task, workers, names, ranked_batches)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is None:
             planned = self.adapt(planned)

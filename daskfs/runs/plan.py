@@ -56,8 +56,8 @@ def plan_run(
     """
     shape = tiles.shape
     methods = job.make_methods(task)
-    given = precomputed_graph(job, methods)
-    if isinstance(given, WeightMatrix):
+    graph = precomputed_graph(job, methods)
+    if isinstance(graph, WeightMatrix):
         methods = job.make_methods(task, on_matrix=True)
     rep = representation(job, methods)
     lists = needed_lists(
@@ -65,11 +65,11 @@ def plan_run(
         shape.n_samples,
         lambda spec: job.completed(spec) if rep is None else rep.completed(job.completed(spec)),
     )
-    wanted = wanted_filter(job, names)
-    check_missing(tiles.missing, methods, *(["select.redundancy"] if wanted and wanted.measure else []))
-    if given is not None:
-        check_given(given, methods, shape.n_samples)
-        lists = limited_lists(lists, given)
+    redundancy = wanted_filter(job, names)
+    check_missing(tiles.missing, methods, *(["select.redundancy"] if redundancy and redundancy.measure else []))
+    if graph is not None:
+        check_given(graph, methods, shape.n_samples)
+        lists = limited_lists(lists, graph)
     data = Data(shape, tiles.missing, tiles.has_weights, tiles.n_classes, tiles.n_labeled)
     if tiles.has_batch:
         check_batches(job)
@@ -77,8 +77,8 @@ def plan_run(
         # the runs of the batches searched these lists in the same processes: count their memory
         chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
     else:
-        chain = Chain(data, methods, lists, (), given, rep)
-    chain = dataclasses.replace(chain, redundancy=wanted, filtered=methods, blocks=tested_blocks(job, names))
+        chain = Chain(data, methods, lists, (), graph, rep)
+    chain = dataclasses.replace(chain, redundancy=redundancy, filtered=methods, blocks=tested_blocks(job, names))
     chain = dataclasses.replace(chain, memory_limit=workers.unit_limit, n_units=workers.n_units)
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
@@ -88,7 +88,7 @@ def plan_run(
         n_features=n_selected if fdr is None else None,
         fdr=fdr,
         significance=job.tests is not None,
-        filtered=wanted is not None,
+        filtered=redundancy is not None,
     )
     stages.append(Stage.of(RANK_STAGE, "rank", 1, settings, RANK_STAGE.cost(shape.n_features, len(methods), process)))
     stages += plan_images(job, shape, settings, process)
@@ -101,7 +101,7 @@ def plan_run(
     settled = tuple(dataclasses.replace(one, begins_with=first) if one.is_of(DESIGN_STAGE) else one for one in settled)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
     facts["warnings"] = [one.to_json() for one in [*search_warnings(settled, shape.n_samples), *warnings]]
-    facts["given"] = next((dict(found.identity) for found in (given, rep) if found is not None), None)
+    facts["given"] = next((dict(graph_input.identity) for graph_input in (graph, rep) if graph_input is not None), None)
     facts["job_identity"] = digest(job.identity())
     facts["job"] = digest(start, job.identity(), facts["given"])
     identity = digest(facts["job"], [stage.fingerprint for stage in settled])
@@ -117,9 +117,9 @@ def planner_for_memory(
     """
 
     def planned_at(memory_limit: int) -> Sequence[Stage]:
-        own = dataclasses.replace(workers, memory_limit=memory_limit)
-        cut = tiles if is_cut else plan_tiles(job.data, tiles.url, own)
-        return (*cut.stages, *plan_run(job, cut, task, own, names).stages)
+        workers_at_limit = dataclasses.replace(workers, memory_limit=memory_limit)
+        cut = tiles if is_cut else plan_tiles(job.data, tiles.url, workers_at_limit)
+        return (*cut.stages, *plan_run(job, cut, task, workers_at_limit, names).stages)
 
     return planned_at
 

@@ -62,7 +62,7 @@ class Preparation:
                 "of tiles are kept"
             )
         else:
-            self._supersede(data.source)
+            self._supersede_run(data.source)
         return current, current.n_kept > 0
 
     def _base_of(self, begun: TilePlan | None) -> TileBase | None:
@@ -78,9 +78,9 @@ class Preparation:
     def _check_graph(self, planned: Plan) -> None:
         stored = (self._store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
         if stored is not None and stored != planned.facts["given"]:
-            self._supersede(self._job.graph.precomputed or self._job.graph.use_rep)
+            self._supersede_run(self._job.graph.precomputed or self._job.graph.use_rep)
 
-    def _supersede(self, path: str | None) -> None:
+    def _supersede_run(self, path: str | None) -> None:
         """Supersede the existing run because the file `path` changed; :class:`StoreError` if it has scores."""
         if not self._superseded and not self._appended:
             change = f"{path} changed since the run in {self._store.url} began"

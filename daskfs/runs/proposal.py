@@ -79,7 +79,7 @@ def propose_job(
     block = make_data(data)
     spec = source_spec(block)
     if is_tile_store(spec):
-        found = open_tiles(spec.source).info.task
+        task = open_tiles(spec.source).info.task
     else:
         is_frame = source.startswith(COLLECTION) and collection_of(source).layout.is_frame
         if is_frame or (not is_generated(source) and table_files(as_path(source))):
@@ -94,12 +94,12 @@ def propose_job(
         if fills and data.get("missing") is None and has_missing(opened.read_rows(0, rows)):
             data["missing"] = "mean"
         column = opened.labels_column()
-        found = None if column is None else LabelEncoding(column.parts, block.task, spec.unlabeled).task
+        task = None if column is None else LabelEncoding(column.parts, block.task, spec.unlabeled).task
     rules = {"n_features": n_features, "fdr": fdr}
     select: dict[str, Any] = {key: value for key, value in rules.items() if value is not None}
     if redundancy is not None:
         select["redundancy"] = {"threshold": redundancy, "demote": True}
-    chosen = [methods] if isinstance(methods, str) else list(methods or METHODS[found])
+    chosen = [methods] if isinstance(methods, str) else list(methods or METHODS[task])
     job = {
         "data": data,
         "methods": chosen,

@@ -90,8 +90,8 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
 def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> bool:
     """Return whether a stage of a finished run has pending units; report those whose record is missing."""
     units = pending_units(context, stage, stages)
-    known = set(context.store.records.units(stage.name)) if units else set()
-    missing = [f"the record of unit {unit} of stage {stage.name}" for unit in units if unit not in known]
+    recorded_units = set(context.store.records.units(stage.name)) if units else set()
+    missing = [f"the record of unit {unit} of stage {stage.name}" for unit in units if unit not in recorded_units]
     if missing:
         tell(f"{missing[0]} is missing: {len(missing)} units run again.", damage_warning(missing))
     return bool(units)

@@ -51,9 +51,9 @@ class Runner:
             if (warning := expected_misses(context, stage)) is not None:
                 self.progress.message(f"warning: {warning}.")
 
-        run_stages(context, stages, self.pool, identity, self._count, begin)
+        run_stages(context, stages, self.pool, identity, self._count_unit, begin)
 
-    def _count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+    def _count_unit(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.recomputed[stage.name] = self.recomputed.get(stage.name, 0) + 1
         now = time.monotonic()
         wall, busy = self.seconds.get(stage.name, (0.0, 0.0))

@@ -18,15 +18,15 @@ from daskfs.tiles.plan import TilePlan
 
 def selected_count(job: Job, n_features: int) -> int:
     """Return the number of selected features, by default half of all; :class:`JobError` if the job wants too many."""
-    wanted = job.select.n_features
-    if wanted is not None and wanted > n_features:
-        msg = f"select.n_features is {wanted}, and the data have {n_features} features."
+    n_wanted = job.select.n_features
+    if n_wanted is not None and n_wanted > n_features:
+        msg = f"select.n_features is {n_wanted}, and the data have {n_features} features."
         raise JobError(msg)
     block = job.select.redundancy
-    if wanted is not None and block is not None:
+    if n_wanted is not None and block is not None:
         reach = None if block.measure is None else block.n_candidates
-        check_counts(wanted, len(set(block.keep)), reach, "select.redundancy.")
-    return wanted if wanted is not None else max(1, n_features // 2)
+        check_counts(n_wanted, len(set(block.keep)), reach, "select.redundancy.")
+    return n_wanted if n_wanted is not None else max(1, n_features // 2)
 
 
 def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
@@ -60,7 +60,7 @@ def wanted_filter(job: Job, names: Sequence[str] | None) -> RedundancySpec | Non
     if block is None:
         return None
     scalars = block.model_dump(include={"measure", "threshold", "demote", "n_candidates", "max_per_group"})
-    known = names if names is not None else block.keep
+    known_names = names if names is not None else block.keep
     drop, groups = (block.drop, block.group_of()) if names is not None else ((), {})
-    choice = numbered_choice(known, block.keep, drop, groups, "select.redundancy.")
+    choice = numbered_choice(known_names, block.keep, drop, groups, "select.redundancy.")
     return RedundancySpec(**scalars, choice=choice, scaling=job.transform.score, n_wanted=job.select.n_features)

@@ -152,7 +152,7 @@ def describe_plan(job: Job, run: PlannedRun) -> dict[str, Any]:
         "shape": dataclasses.asdict(tiles.shape),
         "memory_limit": run.workers.memory_limit,
         "memory": None if run.workers.machine is None else str(run.workers.machine),
-        "peak_bytes": max(found["peak_bytes"] for found in [*rows, *(batches or {}).values()]),
+        "peak_bytes": max(plan_row["peak_bytes"] for plan_row in [*rows, *(batches or {}).values()]),
         "bytes_read": sum(row["bytes_read"] for row in rows),
         "bytes_written": sum(row["bytes_written"] for row in rows),
         "bytes_at_once": most_written(run.stages),
@@ -175,7 +175,7 @@ def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] 
         return {}
     finished = planned_tiles(tiles.url, tiles.fingerprint, store.url)
     return {
-        name: plan_job(own) for name, own in batch_jobs(job, store.url, finished, find_batches(job, finished)).items()
+        name: plan_job(one) for name, one in batch_jobs(job, store.url, finished, find_batches(job, finished)).items()
     }
 
 
@@ -245,7 +245,7 @@ def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[s
         "bytes_read": stage.bytes_read,
         "bytes_written": stage.bytes_written,
         "peak_bytes": stage.peak_bytes,
-        "cost": [{"held": str(held), "bytes": held.nbytes} for held in stage.cost],
+        "cost": [{"held": str(item), "bytes": item.nbytes} for item in stage.cost],
     }
 
 
@@ -280,10 +280,10 @@ def run_status(url: str) -> dict[str, Any]:
     manifest, state = read_state(store)
     rows: list[dict[str, Any]] = []
     recorded: dict[str, Set[int]] = {}
-    for own, stages in stored_stages(store):
-        rows += [_status_row(Context(own), stage, stages) for stage in stages]
-        recorded |= {stage.name: own.records.units(stage.name) for stage in stages}
-    slowest = [(*found, row["stage"]) for row in rows if (found := row.pop("slowest")) is not None]
+    for some_store, stages in stored_stages(store):
+        rows += [_status_row(Context(some_store), stage, stages) for stage in stages]
+        recorded |= {stage.name: some_store.records.units(stage.name) for stage in stages}
+    slowest = [(*slowest_unit, row["stage"]) for row in rows if (slowest_unit := row.pop("slowest")) is not None]
     activity = read_activity(store.path(layout.EVENTS), recorded)
     if state.status not in ("running", "unknown"):
         activity |= {"workers": {}, "slow": []}
@@ -297,7 +297,7 @@ def run_status(url: str) -> dict[str, Any]:
         "slowest": None if not slowest else dict(zip(("seconds", "unit", "stage"), max(slowest), strict=True)),
         "stages": rows,
         **activity,
-        "batches": {name: run_status(own.url) for name, own in batch_runs(store)},
+        "batches": {name: run_status(some_store.url) for name, some_store in batch_runs(store)},
     }
 
 

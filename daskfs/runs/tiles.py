@@ -158,12 +158,12 @@ def plan_source(
     flags: dict[str, Any] = {}
     if base is not None and _is_of_source(base.parameters, parameters):
         before = base.parameters.shape
-        known = unchanged_rows(spec, source, base.parameters.state, before.n_samples)
-        kept = _kept_bands(base.parameters, parameters, known)
-        flags = {"base": base, "n_kept": kept}
-        if kept:
+        n_unchanged = unchanged_rows(spec, source, base.parameters.state, before.n_samples)
+        kept_bands = _kept_bands(base.parameters, parameters, n_unchanged)
+        flags = {"base": base, "n_kept": kept_bands}
+        if kept_bands:
             shape = dataclasses.replace(shape, tile_rows=before.tile_rows, tile_columns=before.tile_columns)
-            parameters = dataclasses.replace(parameters, shape=shape, kept=KeptBands(kept, base.fingerprints))
+            parameters = dataclasses.replace(parameters, shape=shape, kept=KeptBands(kept_bands, base.fingerprints))
     reading = getattr(source, "reading_bytes", 0)
     stages = plan_ingest(parameters, min(info.row_multiple, info.n_samples), reading)
     flags |= {f"has_{name}": name in info.sample_columns for name in SAMPLE_COLUMNS}
@@ -211,11 +211,11 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     keys = ("array", "dims", "labels", "feature_names", "row_names", "delimiter", "decimal", *SAMPLE_COLUMNS)
-    given = [key for key in keys if getattr(data, key) is not None]
-    given += [key for key in ("transpose", "exclude", "append", "missing_values") if getattr(data, key)]
-    given += ["unlabeled"] if data.unlabeled != AUTO else []
-    if given:
-        msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
+    extra = [key for key in keys if getattr(data, key) is not None]
+    extra += [key for key in ("transpose", "exclude", "append", "missing_values") if getattr(data, key)]
+    extra += ["unlabeled"] if data.unlabeled != AUTO else []
+    if extra:
+        msg = f"data.{extra[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)
     info: TileInfo | None = read_tile_info(Store(as_path(spec.source)))
     assert info is not None
@@ -242,8 +242,8 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
 
 def n_labeled(tiles_url: str) -> int | None:
     """Return the number of labeled rows of a finished tile store, or None if it has no labels."""
-    found = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
-    return None if found["task"] is None else int(found["n_labeled"])
+    facts = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
+    return None if facts["task"] is None else int(facts["n_labeled"])
 
 
 def _array_in_place(source: Source, memory_limit: int | None) -> ZarrMember | None:

@@ -140,14 +140,14 @@ def verify_run(
     what = "daskfs run" if is_run else "tile store"
     with lock_directory(store, marker, what, "directory", check.progress.message) if remove else nullcontext():
         check_all(store)
-        return check.result(store, status, _removed(store, check.problems) if remove else 0)
+        return check.result(store, status, _delete_damaged(store, check.problems) if remove else 0)
 
 
-def _removed(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
+def _delete_damaged(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
     """Delete damaged files, except the manifest, files outside the store and ``.jsonl`` files."""
     damaged = [as_path(problem["path"]) for problem in problems]
-    kept = store.path(layout.RUN_JSON)
-    mine = [path for path in damaged if path.lies_in(store.path("")) and path != kept and path.is_there()]
+    manifest_path = store.path(layout.RUN_JSON)
+    mine = [path for path in damaged if path.lies_in(store.path("")) and path != manifest_path and path.is_there()]
     mine = [path for path in mine if path.suffix != ".jsonl"]  # its other records are intact
     for path in mine:
         with explain_write_errors(path), suppress(StoreError):  # a link leads there
@@ -210,7 +210,7 @@ class _Check:
         else:
             self._tiles_elsewhere(tiles)
         if plan := self._plan(store, is_finished=is_finished):
-            self._given(plan)
+            self._check_inputs(plan)
             self._stages(store, plan.stages, is_finished=is_finished)
         if is_finished and not matches_manifest(store, manifest, layout.REPORT_HTML):
             self._fail(store.path(layout.REPORT_HTML), "it is missing, or not as the run wrote it")
@@ -257,15 +257,15 @@ class _Check:
             self._fail(path, "it is missing, and nothing that it plans is checked")
         return None
 
-    def _given(self, plan: Plan) -> None:
+    def _check_inputs(self, plan: Plan) -> None:
         copied = plan.parameters_of(REPRESENTATION_STAGE)
         if copied is not None and (path := changed_file(copied.source, copied.state)) is not None:
             self._fail(as_path(path), "graph.use_rep is not what was read: it changed")
-        if (given := plan.parameters_of(GIVEN_STAGE)) is not None:
+        if (graph := plan.parameters_of(GIVEN_STAGE)) is not None:
             try:
-                check_identity(open_graph(given.path), given.identity)
+                check_identity(open_graph(graph.path), graph.identity)
             except (InputError, StoreError) as error:
-                self._fail(as_path(given.path), f"graph.precomputed is not what was read: {error}")
+                self._fail(as_path(graph.path), f"graph.precomputed is not what was read: {error}")
 
     def _events(self, path: StoragePath) -> None:
         if not path.is_file():
@@ -283,19 +283,19 @@ class _Check:
                 self._fail(path, "it is lost or damaged, and made from the records: 'daskfs run' writes it")
         rebuild_seals(context)
         bad: dict[str, dict[int, _Unit]] = {stage.name: {} for stage in stages}
-        known = array("Q")  # names would take ten times the memory
+        name_hashes = array("Q")  # names would take ten times the memory
         for stage in stages:
             units = recorded_units(context, stage)
             shown = dataclasses.replace(stage, name=f"verify {stage.name}", loop="")
             self.progress.start_stage(shown, len(units))
             for unit in self._units(context, stage, units, stages):
-                known.extend(unit.names)
+                name_hashes.extend(unit.names)
                 self.checked.update(unit.checked)
                 self.progress.unit_done(shown, unit.unit, {"bytes_read": unit.checked["bytes"]})
                 unit.names.clear()
                 if unit.damaged or unit.absent or not unit.checked["records"]:
                     bad[stage.name][unit.unit] = unit
-        known_names = np.unique(np.frombuffer(known, np.uint64))
+        hashes = np.unique(np.frombuffer(name_hashes, np.uint64))
         checked = Context(Store(store.root))
         checked.store.records = _CheckedRecords(store.path(""), bad)
         for stage in stages:
@@ -310,7 +310,7 @@ class _Check:
                 elif is_finished and not stage.loop:
                     path = store.record_files.file(stage.name, unit.unit)
                     self.problems.append(_problem(path, "the record of the unit is missing", stage.name, unit.unit))
-        self._left_over(store, stages, known_names, self._arrays(context, stages, is_finished=is_finished))
+        self._left_over(store, stages, hashes, self._arrays(context, stages, is_finished=is_finished))
         self._in_place(store)
 
     def _units(self, context: Context, stage: Stage, units: range, stages: Sequence[Stage]) -> Iterator[_Unit]:
@@ -343,17 +343,17 @@ class _Check:
                     self._fail(path, "it is missing, and without it the chunks of the array cannot be read")
                 continue
             try:
-                found = open_zarr(path.parent)
+                array = open_zarr(path.parent)
             except StoreError as error:
                 self._fail(path, f"it is damaged: {error}")
                 continue
-            described = (found.shape, found.dtype, found.chunks)
+            described = (array.shape, array.dtype, array.chunks)
             if described != (shape, np.dtype(dtype), chunks):
                 text = "it describes an array of shape {}, type {} and chunks {}"
                 self._fail(path, text.format(*described))
         return set(arrays)
 
-    def _left_over(self, store: Store, stages: Sequence[Stage], known: np.ndarray, arrays: set[str]) -> None:
+    def _left_over(self, store: Store, stages: Sequence[Stage], name_hashes: np.ndarray, arrays: set[str]) -> None:
         root = store.path("")
         names = {stage.name for stage in stages}
         expected = {name for name in store.record_files.names() if name.split("/")[1] in names}
@@ -365,7 +365,7 @@ class _Check:
         tops = [top for top in tops if top not in (*stores, layout.FAILURES_DIR)]
         for path in (path for top in tops for path in (root / top).files_below()):
             name = path.name_below(root)
-            if name in expected or layout.is_seal(name) or _contains(known, name_hash(name)):
+            if name in expected or layout.is_seal(name) or _contains(name_hashes, name_hash(name)):
                 continue
             self.n_left_over += 1
             if len(self.left_over) < MAX_LEFT_OVER:
@@ -445,8 +445,8 @@ class _Unit:
                     text, n_bytes = f"is not read: {error}", None
                 self.checked.update({kind: n_bytes is not None, "bytes": n_bytes or 0})
                 if text:
-                    found = _problem(path, f"{what} {text}", stage.name, unit)
-                    (self.absent if text == MISSING else self.damaged).append(found)
+                    problem = _problem(path, f"{what} {text}", stage.name, unit)
+                    (self.absent if text == MISSING else self.damaged).append(problem)
 
 
 # --------------------------------------------------------------------------------------------------------- single files
@@ -490,6 +490,6 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _contains(known: np.ndarray, value: int) -> bool:
-    index = int(np.searchsorted(known, np.uint64(value)))
-    return index < known.size and bool(known[index] == value)
+def _contains(hashes: np.ndarray, value: int) -> bool:
+    index = int(np.searchsorted(hashes, np.uint64(value)))
+    return index < hashes.size and bool(hashes[index] == value)

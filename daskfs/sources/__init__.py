@@ -35,14 +35,14 @@ SUPPORTED = (
 )
 
 
-def open_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
+def open_source(spec: SourceSpec, part_sizes: PartSizes | None = None) -> Source:
     """Open the data that `spec` names.
 
     Parameters
     ----------
     spec
         ``spec.source`` begins with ``sklearn:`` or ``synthetic:``, or is a path or URL whose ending gives the format.
-    known
+    part_sizes
         Sizes of the parts of a directory or pattern, in this state; None to open all of them.
 
     Raises
@@ -51,7 +51,7 @@ def open_source(spec: SourceSpec, known: PartSizes | None = None) -> Source:
         If the data do not exist, or cannot be read in their format.
     """
     check_spec(spec)
-    source = _open(spec, known)
+    source = _open_spec(spec, part_sizes)
     return Marked(source, spec.missing_values) if spec.missing_values else source
 
 
@@ -60,7 +60,7 @@ def is_data(name: str) -> bool:
     return is_generated(name) or name.lower().endswith(tuple({*READERS, ".zarr"} - {".txt"}))
 
 
-def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
+def _open_spec(spec: SourceSpec, part_sizes: PartSizes | None) -> Source:
     if spec.source.startswith("sklearn:"):
         from daskfs.sources.bundled import BundledSource
 
@@ -75,12 +75,12 @@ def _open(spec: SourceSpec, known: PartSizes | None) -> Source:
         return open_collection(spec)
     path = as_path(spec.source)
     try:
-        return _open_path(spec, path, known)
+        return _open_path(spec, path, part_sizes)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _open_path(spec: SourceSpec, path: StoragePath, known: PartSizes | None) -> Source:
+def _open_path(spec: SourceSpec, path: StoragePath, part_sizes: PartSizes | None) -> Source:
     from daskfs.sources.zarr_array import read_metadata
 
     if path.is_file():
@@ -94,7 +94,7 @@ def _open_path(spec: SourceSpec, path: StoragePath, known: PartSizes | None) -> 
     if (is_folder or (is_absent and is_pattern(path))) and (parts := find_parts(path)) is not None:
         from daskfs.sources.tables import TableSource
 
-        return TableSource(spec, path, parts, known)
+        return TableSource(spec, path, parts, part_sizes)
     tables = ", ".join(TABLE_ENDINGS)
     if is_folder:
         msg = (

@@ -64,8 +64,8 @@ def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:
     if is_sparse_group(folder, name):
         return sparse_matrix(folder, name), parts_of(name)
     groups = {"": ("X",), "layers/": folder.members("layers"), "raw/": ("X",), "obsm/": folder.members("obsm")}
-    known = [prefix + member for prefix, members in groups.items() for member in members]
-    there = [known_name for known_name in known if _is_matrix(folder, known_name)]
+    members_known = [prefix + member for prefix, members in groups.items() for member in members]
+    there = [known_name for known_name in members_known if _is_matrix(folder, known_name)]
     raise unknown_name(name, "matrix", there, folder.where)
 
 
@@ -146,9 +146,9 @@ class Frame:
             return _categorical(codes, names, f"{self._where}/{column}")
         if encoding in MASKED:
             values, mask = self._part(path, "values", rows), self._part(path, "mask", rows)
-            return _masked(values, mask, f"{self._where}/{column}")
-        known = shorten_names(("array", "string-array", "categorical", *MASKED))
-        msg = f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {known}."
+            return _mask_values(values, mask, f"{self._where}/{column}")
+        encodings = shorten_names(("array", "string-array", "categorical", *MASKED))
+        msg = f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {encodings}."
         raise InputError(msg)
 
     def _part(self, path: str, name: str, rows: slice = slice(None)) -> np.ndarray:
@@ -177,7 +177,7 @@ def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.nd
     return np.asarray(values[codes])
 
 
-def _masked(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray:
+def _mask_values(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray:
     if mask.dtype.kind not in "bu" or mask.shape != values.shape:
         msg = f"{where} is damaged: it has values of shape {values.shape} and a mask of {mask.shape}."
         raise InputError(msg)

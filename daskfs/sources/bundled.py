@@ -39,7 +39,7 @@ class BundledSource(LabeledSource):
         self._target: np.ndarray = np.asarray(bunch.target)
         super().__init__(spec, "column", labels=("target",), default_labels="target")
         shape, dtype = check_shape(self._X.shape, spec.source), block_dtype(self._X.dtype, spec.source)
-        names = resolve_feature_names(spec, shape[1], own=[str(feature) for feature in bunch.feature_names])
+        names = resolve_feature_names(spec, shape[1], own_names=[str(feature) for feature in bunch.feature_names])
         self.info = self.describe(shape, dtype, names, {"kind": "sklearn", "name": name})
 
     def read_rows(self, start: int, stop: int) -> Block:

@@ -45,8 +45,8 @@ class Numerals:
     def of_table(cls, cells: list[str]) -> Numerals:
         """Return the numerals of a table, by the decimal sign of most unambiguous cells; a point if there are none."""
         counts = dict.fromkeys(SIGNS, 0)
-        for sign, own in SIGNS.items():
-            is_number, is_grouped = re.compile(NUMBER.format(own)).match, re.compile(GROUPED.format(own)).match
+        for sign, signs in SIGNS.items():
+            is_number, is_grouped = re.compile(NUMBER.format(signs)).match, re.compile(GROUPED.format(signs)).match
             counts[sign] = sum(1 for cell in cells if sign in cell and is_number(cell) and not is_grouped(cell))
         return cls("," if counts[","] > counts["."] else ".", any(counts.values()))
 
@@ -92,8 +92,8 @@ def booleans_of(cells: Any) -> Any | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = pc.is_in(cells, value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS], cells.type))
-    if cells.null_count == len(cells) or not pc.all(pc.or_(known, cells.is_null())).as_py():
+    is_boolean = pc.is_in(cells, value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS], cells.type))
+    if cells.null_count == len(cells) or not pc.all(pc.or_(is_boolean, cells.is_null())).as_py():
         return None
     return pc.if_else(cells.is_null(), None, pc.is_in(cells, value_set=pa.array(TRUE_CELLS, cells.type)))
 
@@ -111,7 +111,7 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
 
     sign = SIGNS[numerals.decimal]
     is_number = pc.match_substring_regex(cells, NUMBER.format(sign))
-    is_odd = pc.or_(pc.invert(is_number), _grouped(cells, numerals, is_number))
+    is_odd = pc.or_(pc.invert(is_number), _may_be_grouped(cells, numerals, is_number))
     places = np.flatnonzero(np.asarray(is_odd.fill_null(False)))  # noqa: FBT003
     if places.size:
         text, n_present = cells[int(places[0])].as_py(), len(cells) - cells.null_count
@@ -124,7 +124,7 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
     return cells.cast(pa.float64())
 
 
-def _grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
+def _may_be_grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
     """Return a mask of the numbers whose point may separate thousands, one False if there are none.
 
     These are in columns in which all numbers without a point are below 1000, and all others have three digits after it.

@@ -81,13 +81,13 @@ class Decoding:
         return np.where(is_missing, None, values) if is_missing.any() else values  # type: ignore[call-overload]
 
     def _is_missing(self, values: np.ndarray) -> np.ndarray:
-        found = np.zeros(values.shape, dtype=bool)
+        is_missing = np.zeros(values.shape, dtype=bool)
         for fill in self.fills:
-            found |= values == fill
+            is_missing |= values == fill
         for bound, is_beyond in ((self.low, np.less), (self.high, np.greater)):
             if bound is not None:
-                found |= is_beyond(values, bound)
-        return found
+                is_missing |= is_beyond(values, bound)
+        return is_missing
 
 
 def decoding_of(array: Array) -> Decoding | None:
@@ -111,15 +111,15 @@ def decoding_of(array: Array) -> Decoding | None:
             fills.append(default)
     elif array.version == 2 and array.fill_value is not None:
         fills.append(array.fill_value)
-    known = tuple({fill for fill in fills if fill == fill})  # NaN needs no decoding
+    fill_values = tuple({fill for fill in fills if fill == fill})  # NaN needs no decoding
     lows, highs = _numbers("valid_min", array, 1), _numbers("valid_max", array, 1)
     if bounds := _numbers("valid_range", array, 2):
         lows, highs = [*lows, bounds[0]], [*highs, bounds[1]]
     scale, offset = (_scalar(attributes, name, array.where) for name in ("scale_factor", "add_offset"))
-    if not known and not lows and not highs and scale is None and offset is None:
+    if not fill_values and not lows and not highs and scale is None and offset is None:
         return None
     return Decoding(
-        known,
+        fill_values,
         max(lows, default=None),
         min(highs, default=None),
         None if scale is None else float(scale),
@@ -139,15 +139,15 @@ def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
     if isinstance(value, str | bytes) and is_float:
         with suppress(struct.error, binascii.Error, ValueError):
             value = struct.unpack("<d", base64.standard_b64decode(value))[0]
-    found = np.asarray(value).ravel()
-    if found.dtype.kind not in "iuf" or found.size != (count or found.size or 1):
+    attribute_values = np.asarray(value).ravel()
+    if attribute_values.dtype.kind not in "iuf" or attribute_values.size != (count or attribute_values.size or 1):
         numbers = "no number" if count in (None, 1) else f"not {count} numbers"
         msg = f"{array.where} has the attribute {name} {value!r}, which is {numbers}."
         raise InputError(msg)
     if is_float:
         with np.errstate(over="ignore"):
-            return list(found.astype(array.dtype.newbyteorder("=")))
-    if np.any(np.isfinite(found) & (found != np.trunc(found))):
+            return list(attribute_values.astype(array.dtype.newbyteorder("=")))
+    if np.any(np.isfinite(attribute_values) & (attribute_values != np.trunc(attribute_values))):
         msg = (
             f"{array.where} has the attribute {name} {value!r}, and stores whole numbers: it must be one of these, "
             "before scale_factor and add_offset."
@@ -155,7 +155,7 @@ def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
         raise InputError(msg)
     info = np.iinfo(array.dtype)
     # NumPy 2.5 crashes where it compares strided integers with a Python integer that is beyond their dtype
-    return [int(n) if np.isfinite(n) and info.min <= int(n) <= info.max else n for n in found]
+    return [int(n) if np.isfinite(n) and info.min <= int(n) <= info.max else n for n in attribute_values]
 
 
 def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating[Any] | None:

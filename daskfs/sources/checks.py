@@ -78,9 +78,9 @@ def not_numbers(where: str, columns: Sequence[tuple[str, str]], markers: Sequenc
             f"{where}: {len(columns)} columns hold cells that are no numbers: {listed}{more}. Set data.exclude to "
             f"{names}{advice}, or {ENCODE}."
         )
-    wanted = '["non-numeric"]' if more else f'{names}, or to ["non-numeric"]'
+    words = '["non-numeric"]' if more else f'{names}, or to ["non-numeric"]'
     return InputError(
-        f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {wanted}, or {ENCODE}."
+        f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {words}, or {ENCODE}."
     )
 
 

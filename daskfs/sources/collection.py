@@ -122,20 +122,20 @@ class Collection:
         self.keys: list[list[Any]] = [[key] for key in keys] if is_frame else keys
         self.computed: dict[Any, Any] = {}
         starts = np.cumsum([0, *sizes], dtype=np.int64)
-        known = X.columns if is_frame else names
+        column_names = X.columns if is_frame else names
         self.layout = Layout(
             token,
             starts,
             tuple(map(_column_dtype, X._meta.dtypes)) if is_frame else (_dtype_of(X._meta),),
             len(X.columns) if is_frame else X.shape[1],
             is_frame,
-            None if known is None else tuple(map(str, known)),
-            None if is_frame or not sp.issparse(as_scipy(X._meta)) else self._estimated(starts),
+            None if column_names is None else tuple(map(str, column_names)),
+            None if is_frame or not sp.issparse(as_scipy(X._meta)) else self._estimate_nnz(starts),
         )
         self.source = f"{COLLECTION}{token}"
         _collections[self.source] = self
 
-    def _estimated(self, starts: np.ndarray) -> int:
+    def _estimate_nnz(self, starts: np.ndarray) -> int:
         """Return the number of values if all rows have as many as those of the first blocks, which are kept."""
         first = next(number for number, size in enumerate(np.diff(starts)) if size)
         self.computed = self.started(self.keys[first], {})
@@ -145,21 +145,23 @@ class Collection:
             counts = [self._client.submit(_count_values, block).result() for block in self.computed.values()]
         return max(1, round(sum(counts) * starts[-1] / (starts[first + 1] - starts[first])))
 
-    def needed(self, keys: Iterable[Any], held: Container[Any] = ()) -> list[Any]:
-        """Return some tasks and all that they need, each before what it needs; nothing below those in `held`."""
-        order, left, seen = list[Any](), [(key, False) for key in keys], set[Any]()
+    def needed(self, keys: Iterable[Any], done: Container[Any] = ()) -> list[Any]:
+        """Return some tasks and all that they need, each before what it needs; nothing below those in `done`."""
+        order, left, found_keys = list[Any](), [(key, False) for key in keys], set[Any]()
         while left:
             key, is_behind = left.pop()
             if is_behind:
                 order.append(key)
-            elif key not in seen:
-                seen.add(key)
+            elif key not in found_keys:
+                found_keys.add(key)
                 left.append((key, True))
-                left += [(below, False) for below in self.needs[key] if below not in seen] if key not in held else []
+                left += (
+                    [(below, False) for below in self.needs[key] if below not in found_keys] if key not in done else []
+                )
         return order[::-1]
 
-    def started(self, keys: Iterable[Any], held: Mapping[Any, Any], client: Any = None) -> dict[Any, Any]:
-        """Compute tasks, but those in `held`; return their values by key, or their futures where a client computes.
+    def started(self, keys: Iterable[Any], computed: Mapping[Any, Any], client: Any = None) -> dict[Any, Any]:
+        """Compute tasks, but those in `computed`; return their values by key, or their futures where a client computes.
 
         `client` is None for that of the collection.
         """
@@ -168,17 +170,17 @@ class Collection:
 
         # threads, unless Dask's configuration says otherwise
         here: Any = get_scheduler() or get  # type: ignore[no-untyped-call]
-        missing = [key for key in dict.fromkeys(keys) if key not in held]
-        graph = {key: held[key] if key in held else self.graph[key] for key in self.needed(missing, held)}
+        missing = [key for key in dict.fromkeys(keys) if key not in computed]
+        graph = {key: computed[key] if key in computed else self.graph[key] for key in self.needed(missing, computed)}
         client = client or self._client
-        found = here(graph, missing) if client is None else client.get(graph, missing, sync=False)
-        return {**held, **dict(zip(missing, found, strict=True))}
+        values = here(graph, missing) if client is None else client.get(graph, missing, sync=False)
+        return {**computed, **dict(zip(missing, values, strict=True))}
 
     def blocks(self, numbers: range) -> Iterator[list[Any]]:
         """Yield some rows of blocks, computed one after another."""
         for number in numbers:
-            found = self.started(self.keys[number], self.computed)
-            blocks = [found[key] for key in self.keys[number]]
+            value_by_key = self.started(self.keys[number], self.computed)
+            blocks = [value_by_key[key] for key in self.keys[number]]
             yield blocks if self._client is None else [block.result() for block in blocks]
 
 
@@ -203,19 +205,19 @@ def is_gone(source: str) -> bool:
 
 def collection_of(source: str) -> Collection:
     """Return the collection that ``data.source`` stands for; :class:`InputError` if this process has none."""
-    if (found := _collections.get(source)) is None:
+    if (collection := _collections.get(source)) is None:
         msg = (
             f"data.source is {source}, a dask collection that another process passed: pass it again, as "
             f"daskfs.run(job, data=X). {OTHER_TOKENS}"
         )
         raise InputError(msg)
-    return found
+    return collection
 
 
 def open_collection(spec: SourceSpec) -> CollectionSource:
     """Open a collection: in a unit the blocks that it was given, else the collection that was passed."""
-    if (given := _given.get()) is not None:
-        layout, rows = given
+    if (given_blocks := _given.get()) is not None:
+        layout, rows = given_blocks
         return CollectionSource(spec, layout, lambda numbers: (rows[number] for number in numbers))
     collection = collection_of(spec.source)
     return CollectionSource(spec, collection.layout, collection.blocks)
@@ -245,12 +247,12 @@ class CollectionSource(LabeledSource):
             self.left_out = tuple(name for name, _ in other)
         n_samples, n_features = check_shape((int(layout.starts[-1]), len(features)), WHERE)
         dtypes = {layout.dtypes[column if layout.is_frame else 0] for column in features}
-        own = None if names is None else [names[column] for column in features]
+        feature_names = None if names is None else [names[column] for column in features]
         self._features = features
         self.info = self.describe(
             (n_samples, n_features),
             common_dtype({dtype for dtype in dtypes if dtype is not None}, WHERE),
-            resolve_feature_names(spec, n_features, own=own),
+            resolve_feature_names(spec, n_features, own_names=feature_names),
             {"kind": "dask", "token": layout.token, "shape": [n_samples, n_features]},
             layout.nnz,
             int(np.diff(layout.starts).max()),
@@ -275,18 +277,18 @@ class CollectionSource(LabeledSource):
                 )
                 raise InputError(msg)
             parts.append(whole[max(start - first, 0) : stop - first])
-        found = stack_blocks(parts)
-        if not is_sparse(found):
-            return np.ascontiguousarray(found)
-        found.sum_duplicates()
+        stacked = stack_blocks(parts)
+        if not is_sparse(stacked):
+            return np.ascontiguousarray(stacked)
+        stacked.sum_duplicates()
         expected = (self.info.nnz or 0) * (stop - start) / self.info.n_samples
-        if found.nnz > DENSER * expected and found.data.nbytes > LARGE_BYTES:
+        if stacked.nnz > DENSER * expected and stacked.data.nbytes > LARGE_BYTES:
             msg = (
-                f"rows {start}:{stop} of X hold {found.nnz:,} values, and memory was planned for {expected:,.0f}, as "
+                f"rows {start}:{stop} of X hold {stacked.nnz:,} values, and memory was planned for {expected:,.0f}, as "
                 "the first block has few: pass X with rows like these in its first block, or save X and pass the path."
             )
             raise InputError(msg)
-        return found
+        return stacked
 
     def _values(self, block: Any, first: int) -> Any:
         """Return a block, whose first row is `first`, as values of ``info.dtype``, dense or CSR."""
@@ -319,10 +321,10 @@ class CollectionSource(LabeledSource):
 
         frame = frame.iloc[:, self._features]
         table = pa.Table.from_pandas(frame.set_axis(range(frame.shape[1]), axis=1), preserve_index=False)
-        found = np.empty((table.num_rows, table.num_columns), self.info.dtype)
+        values = np.empty((table.num_rows, table.num_columns), self.info.dtype)
         for place, column in enumerate(table.columns):
-            found[:, place] = as_floats(numbers_of_column(column), found.dtype)
-        return found
+            values[:, place] = as_floats(numbers_of_column(column), values.dtype)
+        return values
 
 
 def as_scipy(block: Any) -> Any:
@@ -356,9 +358,9 @@ def _column_dtype(dtype: Any) -> np.dtype[Any] | None:
     dtype = dtype.categories.dtype if hasattr(dtype, "categories") else dtype
     if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype)):
         return None
-    known = np.dtype(getattr(dtype, "numpy_dtype", dtype))  # of decimals it is object
-    may_miss = not isinstance(dtype, np.dtype) and known.kind in "iubO"
-    return np.dtype(np.float64) if may_miss else block_dtype(known, WHERE)
+    numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", dtype))  # of decimals it is object
+    may_miss = not isinstance(dtype, np.dtype) and numpy_dtype.kind in "iubO"
+    return np.dtype(np.float64) if may_miss else block_dtype(numpy_dtype, WHERE)
 
 
 def stored_array(X: Any) -> Any:

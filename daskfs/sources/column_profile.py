@@ -86,11 +86,11 @@ class ColumnProfile:
         import pyarrow as pa
 
         if pa.types.is_string(cells.type) and isinstance(
-            found := numbers_of(trimmed(cells), self.numerals), NonNumeric
+            non_numeric := numbers_of(trimmed(cells), self.numerals), NonNumeric
         ):
-            self.n_odd += found.count
-            self.n_text += 0 if found.is_rare else found.n_present
-            self.odd = self.odd or f"{found.text[:40]!r} in row {self.n_rows + found.row}"
+            self.n_odd += non_numeric.count
+            self.n_text += 0 if non_numeric.is_rare else non_numeric.n_present
+            self.odd = self.odd or f"{non_numeric.text[:40]!r} in row {self.n_rows + non_numeric.row}"
 
     @property
     def kind(self) -> str:

@@ -164,13 +164,13 @@ def with_first_rows(parts: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarr
 
 def in_blocks(parts: Iterable[np.ndarray], n_rows: int = ROWS_AT_ONCE) -> Iterator[np.ndarray]:
     """Regroup arrays of shape (n,) and one dtype into arrays of `n_rows` rows; the last one may be shorter."""
-    held, size = list[np.ndarray](), 0
+    waiting, size = list[np.ndarray](), 0
     for part in parts:
         while size + len(part) >= n_rows:
             first, part = part[: n_rows - size], part[n_rows - size :]
-            yield np.concatenate([*held, first])
-            held, size = [], 0
-        held.append(part)
+            yield np.concatenate([*waiting, first])
+            waiting, size = [], 0
+        waiting.append(part)
         size += len(part)
     if size:
-        yield np.concatenate(held)
+        yield np.concatenate(waiting)

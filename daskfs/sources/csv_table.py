@@ -151,11 +151,11 @@ def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tu
         raise InputError(msg)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # by another sign a wide header is one cell
     try:
-        found = {
+        cells_by_delimiter = {
             one: next(csv.reader(io.StringIO(text, newline=""), delimiter=one), [])
             for one in ([delimiter] if delimiter else DELIMITERS)
         }
-        delimiter, cells = max(found.items(), key=lambda item: len(item[1]))
+        delimiter, cells = max(cells_by_delimiter.items(), key=lambda item: len(item[1]))
     except csv.Error as error:
         msg = f"{path}: the header line cannot be read: {error}"
         raise InputError(msg) from error
@@ -346,7 +346,7 @@ class CsvTable:
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise self._explained(error, first) from error
+            raise self._explain_error(error, first) from error
         if table.num_rows != last - first:
             msg = (
                 f"{self.path}: rows {first}:{last} were read as {table.num_rows} rows; look for stray "
@@ -355,12 +355,12 @@ class CsvTable:
             raise InputError(msg)
         return table
 
-    def _explained(self, error: Exception, first: int) -> Exception:
+    def _explain_error(self, error: Exception, first: int) -> Exception:
         message = first_line(error)
         if cells := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
-            row, expected, found = (int(number) for number in cells.groups())
+            row, expected, n_cells = (int(number) for number in cells.groups())
             return InputError(
-                f"{self.path}: row {first + row - 1} (the first below the header is 0) has {found} cells, "
+                f"{self.path}: row {first + row - 1} (the first below the header is 0) has {n_cells} cells, "
                 f"the header has {expected}."
             )
         if "invalid UTF8" in message:

@@ -165,7 +165,7 @@ def _profile(name: str, read: Callable[[str], np.ndarray], most: int) -> dict[st
 
 
 def _array(folder: Folder, name: str) -> np.ndarray:
-    found = folder.array(name)
-    assert found is not None
-    values, decode = found[...], decoding_of(found)
+    array = folder.array(name)
+    assert array is not None
+    values, decode = array[...], decoding_of(array)
     return values if decode is None else decode.of_column(values)

@@ -100,8 +100,15 @@ class MemberSource(LabeledSource):
     def __init__(self, spec: SourceSpec, contents: Contents) -> None:
         self._matrix, self._contents = contents.matrix, contents
         matrix = contents.matrix
-        own, called = contents.rows.names, contents.row_names
-        super().__init__(spec, contents.rows.kind, labels=own, columns=own, row_names=own, default_row_names=called)
+        names_of_rows, called = contents.rows.names, contents.row_names
+        super().__init__(
+            spec,
+            contents.rows.kind,
+            labels=names_of_rows,
+            columns=names_of_rows,
+            row_names=names_of_rows,
+            default_row_names=called,
+        )
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
@@ -116,12 +123,12 @@ class MemberSource(LabeledSource):
     def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
         contents = self._contents
         columns = [ref.name for ref in self.refs if ref.inside]
-        found = [*contents.arrays, *(array for name in columns for array in contents.rows.arrays_of(name))]
+        all_arrays = [*contents.arrays, *(array for name in columns for array in contents.rows.arrays_of(name))]
         if spec.feature_names is None:
-            found += contents.name_arrays
+            all_arrays += contents.name_arrays
         elif spec.feature_names in contents.columns.names:
-            found += contents.columns.arrays_of(spec.feature_names)
-        return tuple(dict.fromkeys(found))
+            all_arrays += contents.columns.arrays_of(spec.feature_names)
+        return tuple(dict.fromkeys(all_arrays))
 
     def identity_now(self) -> dict[str, Any]:
         """Return the current value of ``info.identity``."""
@@ -152,8 +159,8 @@ class MemberSource(LabeledSource):
     def verify(self) -> list[RunWarning]:
         """Return warnings about absent chunks of a Zarr group, and hints on columns of groups."""
         arrays = [self._contents.folder.array(name) for name in self._arrays]
-        found = [array.absence() for array in arrays if array is not None]
-        absent = [RunWarning("absent chunks", CHANGES, text) for text in found if text is not None]
+        texts = [array.absence() for array in arrays if array is not None]
+        absent = [RunWarning("absent chunks", CHANGES, text) for text in texts if text is not None]
         return absent + self.group_hints(self._contents.rows.names)
 
     def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:

@@ -86,11 +86,11 @@ class _PatientFile(ObjectFile):
     """
 
     def _fill(self, start: int, view: memoryview) -> None:
-        found = self._path.read_range(start, start + len(view))
-        if len(found) < len(view):
+        block = self._path.read_range(start, start + len(view))
+        if len(block) < len(view):
             msg = f"{self._path} ended while it was being read"
             raise EOFError(msg)
-        view[:] = found
+        view[:] = block
 
 
 def _open_unlocked(path: StoragePath) -> h5py.File:
@@ -214,13 +214,13 @@ def attributes_of(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
     """Return the attributes of a group or dataset, without compound types, references and lists."""
     import h5py
 
-    held = {}
+    attributes = {}
     for name in node.attrs:
         dtype = node.attrs.get_id(name).dtype
         if dtype.kind == "V" or (dtype.kind == "O" and h5py.check_string_dtype(dtype) is None):
             continue
-        held[name] = node.attrs[name]
-    return held
+        attributes[name] = node.attrs[name]
+    return attributes
 
 
 def dimension_names(dataset: h5py.Dataset) -> tuple[str | None, ...]:
@@ -352,8 +352,8 @@ class Hdf5Folder:
             import h5py
 
             # soft links may lead to an array that has a name of its own
-            held = [name for name in members_of(file) if file.get(name, getclass=True, getlink=True) is h5py.HardLink]
-            return {name: node.ndim for name in held if isinstance(node := file[name], h5py.Dataset)}
+            names = [name for name in members_of(file) if file.get(name, getclass=True, getlink=True) is h5py.HardLink]
+            return {name: node.ndim for name in names if isinstance(node := file[name], h5py.Dataset)}
 
     def is_group(self, name: str) -> bool:
         """Return whether `name` is a group."""
@@ -368,17 +368,17 @@ class Hdf5Folder:
             with open_file(self.path) as file:
                 import h5py
 
-                found = find(file, name, self.where)
-                if not isinstance(found, h5py.Dataset):
+                node = find(file, name, self.where)
+                if not isinstance(node, h5py.Dataset):
                     return None
-                self._opened[name] = Hdf5Array(self.path, found, name)
+                self._opened[name] = Hdf5Array(self.path, node, name)
         return self._opened[name]
 
     def attributes(self, name: str) -> Mapping[str, Any]:
         """Return the attributes of a dataset or a group."""
         with open_file(self.path) as file:
-            found = find(file, name, self.where)
-            return {} if found is None else attributes_of(found)
+            node = find(file, name, self.where)
+            return {} if node is None else attributes_of(node)
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of the file and the selection, JSON-able, for change detection."""

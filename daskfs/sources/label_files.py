@@ -38,10 +38,10 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     InputError
         If the file, member or column does not exist.
     """
-    if (found := split_reference(ref)) is None:
+    if (reference := split_reference(ref)) is None:
         msg = f"data.{what} is {ref!r}: there is no such file."
         raise InputError(msg)
-    path, member = found
+    path, member = reference
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return array_in_file(path, member, "y").in_parts

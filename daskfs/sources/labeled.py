@@ -85,7 +85,7 @@ class LabeledSource(Source):
 
         Without groups, folds may put rows of one donor or plate on both sides.
         """
-        named, found = {ref.name for ref in self.refs}, []
+        named, hints = {ref.name for ref in self.refs}, []
         if "groups" in self._sample_columns or "times" in self._sample_columns:  # by one of which folds go
             return []
         for name in columns:
@@ -97,8 +97,8 @@ class LabeledSource(Source):
                     profile.add(as_cells(values))
             if profile.looks_like() == "group":
                 text = f"column {name!r} looks like groups of rows: keep each in one fold (--set data.groups={name})"
-                found.append(RunWarning("groups", HINT, text, (name,)))
-        return found
+                hints.append(RunWarning("groups", HINT, text, (name,)))
+        return hints
 
     def labels_column(self) -> StoredColumn | None:
         """Return the labels, or None if there are none."""

@@ -92,28 +92,28 @@ class LabelEncoding:
         self._read, self._unlabeled, self.task, self.classes = read, unlabeled, "regression", ()
         if task == "regression":
             return
-        found = self._vocabulary = Vocabulary(class_name, MOST_CLASSES, TOO_MANY_CLASSES)
+        vocabulary = self._vocabulary = Vocabulary(class_name, MOST_CLASSES, TOO_MANY_CLASSES)
         for row, part in with_first_rows(read()):
             if part.dtype.kind == "f":
                 if task == "auto":
                     return
                 _refuse_infinity(part, row)
-            found.add(part)
-        if task == "auto" and found.has_fractions and found.are_numbers:
+            vocabulary.add(part)
+        if task == "auto" and vocabulary.has_fractions and vocabulary.are_numbers:
             return
         self.task = "classification"
         self._codes = self._find_classes(task)
 
     def _find_classes(self, task: str) -> dict[Any, int]:
         """Set the names of the classes; return the class code of each number, or name if a value is text."""
-        found, unlabeled = self._vocabulary, self._unlabeled
-        counts = found.numbers if found.is_numeric else found.all_names()
-        name_of = _names_of_numbers(counts) if found.is_numeric else {name: name for name in counts}
+        vocabulary, unlabeled = self._vocabulary, self._unlabeled
+        counts = vocabulary.numbers if vocabulary.is_numeric else vocabulary.all_names()
+        name_of = _names_of_numbers(counts) if vocabulary.is_numeric else {name: name for name in counts}
         rows = {name: counts[key] for key, name in name_of.items()}
-        dropped = _unlabeled_name(rows, unlabeled, has_minus_one=found.has_minus_one)
+        dropped = _unlabeled_name(rows, unlabeled, has_minus_one=vocabulary.has_minus_one)
         n_labeled = sum(rows.values()) - rows.pop(dropped, 0)
-        self.classes = tuple(rows if found.is_numeric else in_order(rows))
-        _check_classes(n_labeled, self.classes, task, unlabeled, has_minus_one=found.has_minus_one)
+        self.classes = tuple(rows if vocabulary.is_numeric else in_order(rows))
+        _check_classes(n_labeled, self.classes, task, unlabeled, has_minus_one=vocabulary.has_minus_one)
         code_of = {name: code for code, name in enumerate(self.classes)}
         return {key: code_of[name] for key, name in name_of.items() if name != dropped}
 
@@ -139,8 +139,8 @@ class LabelEncoding:
 def refuse_fractions(raw: np.ndarray, method: str) -> None:
     """Raise :class:`InputError` if labels for a method that needs classes, shape (n_samples,), hold fractions."""
     floats = raw if raw.dtype.kind == "f" else np.array([v for v in raw if isinstance(v, float | np.floating)], float)
-    known = floats[~np.isnan(floats)]
-    if (fractions := known[np.isinf(known) | (known != np.rint(known))]).size:
+    labels_known = floats[~np.isnan(floats)]
+    if (fractions := labels_known[np.isinf(labels_known) | (labels_known != np.rint(labels_known))]).size:
         msg = f"Unknown label type: continuous. y holds {fractions[0]}, and {method} needs classes: {CONVERT}."
         raise InputError(msg)
 
@@ -218,14 +218,14 @@ def _spelled_targets(raw: np.ndarray, first: int, unlabeled: str) -> np.ndarray:
 
     names = [class_name(value) for value in raw]
     is_given = [name is not None and (name != unlabeled or unlabeled in (AUTO, NONE)) for name in names]
-    is_text = [given and isinstance(value, str | bytes) for value, given in zip(raw, is_given, strict=True)]
+    is_text = [has_value and isinstance(value, str | bytes) for value, has_value in zip(raw, is_given, strict=True)]
     cells = trimmed(pa.array([name if text else None for name, text in zip(names, is_text, strict=True)], pa.string()))
     numbers = numbers_of(cells, Numerals.of_table(cells.drop_null().to_pylist()))
     if isinstance(numbers, NonNumeric):
         msg = f"labels hold {numbers.text!r} in row {first + numbers.row}; regression needs numbers."
         raise InputError(msg)
     values = np.array(numbers.to_numpy(zero_copy_only=False))
-    others = [row for row, given in enumerate(is_given) if given and not is_text[row]]
+    others = [row for row, has_value in enumerate(is_given) if has_value and not is_text[row]]
     values[others] = [float(raw[row]) for row in others]
     return values
 

@@ -88,21 +88,21 @@ def cut_lines(
 
 def _whole_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield (end offset, whole lines) from offset `start` on."""
-    begun, kept = 0, b""
+    line_start, remainder = 0, b""
     for block in text_blocks(path, size, block_bytes):
-        kept += bytes(block)
-        if len(kept) > LONGEST_LINE + block_bytes:
+        remainder += bytes(block)
+        if len(remainder) > LONGEST_LINE + block_bytes:
             msg = f"{path} has a line of more than {LONGEST_LINE} bytes, so it is no table of text."
             raise InputError(msg)
-        if begun < start:
-            skipped = min(start - begun, len(kept))
-            begun, kept = begun + skipped, kept[skipped:]
-        last = kept.rfind(b"\n") + 1
-        if begun >= start and last:
-            yield begun + last, kept[:last]
-            begun, kept = begun + last, kept[last:]
-    if kept:
-        yield begun + len(kept), kept
+        if line_start < start:
+            skipped = min(start - line_start, len(remainder))
+            line_start, remainder = line_start + skipped, remainder[skipped:]
+        last = remainder.rfind(b"\n") + 1
+        if line_start >= start and last:
+            yield line_start + last, remainder[:last]
+            line_start, remainder = line_start + last, remainder[last:]
+    if remainder:
+        yield line_start + len(remainder), remainder
 
 
 def text_size(path: StoragePath) -> int:

@@ -52,9 +52,9 @@ class Marked(WrappedSource):
         return block
 
     def _parts_from(self, column: StoredColumn) -> Iterator[np.ndarray]:
-        return map(self._unmarked, column.parts())
+        return map(self._unmark, column.parts())
 
-    def _unmarked(self, values: np.ndarray) -> np.ndarray:
+    def _unmark(self, values: np.ndarray) -> np.ndarray:
         if values.dtype.kind == "M":
             return values
         if values.dtype.kind in "OUS":

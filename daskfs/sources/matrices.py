@@ -79,17 +79,17 @@ class DenseMatrix:
         out = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
         if self._transposed:
             for begin, end in self._parts(0, self.shape[1], stop - start):
-                out[:, begin:end] = self._decoded(self._array[begin:end, start:stop]).T
+                out[:, begin:end] = self._decode_values(self._array[begin:end, start:stop]).T
         else:
             for begin, end in self._parts(start, stop, self.shape[1]):
                 part = out[begin - start : end - start]
                 if self._decode is None:
                     self._array.fill(part, begin)
                 else:
-                    part[...] = self._decoded(self._array[begin:end])
+                    part[...] = self._decode_values(self._array[begin:end])
         return out
 
-    def _decoded(self, values: np.ndarray) -> np.ndarray:
+    def _decode_values(self, values: np.ndarray) -> np.ndarray:
         return as_floats(values, self.dtype) if self._decode is None else self._decode(values)
 
     def _parts(self, start: int, stop: int, width: int) -> list[tuple[int, int]]:
@@ -137,18 +137,18 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
 
 def matrix_part(folder: Folder, path: str) -> Array:
     """Return one of the arrays of a sparse matrix; :class:`InputError` if there is none of that name."""
-    if (found := folder.array(path)) is None:
+    if (part := folder.array(path)) is None:
         msg = f"{folder.where}:{path} is no array; the parts of a sparse matrix are."
         raise InputError(msg)
-    return found
+    return part
 
 
 def stated_shape(folder: Folder, name: str, attributes: Mapping[str, Any], where: str) -> tuple[int, ...]:
     """Return the shape of a sparse matrix in a group, an attribute or dataset; :class:`InputError` if there is none."""
     stated: Any = attributes.get("shape", attributes.get("h5sparse_shape"))
     if stated is None:
-        found = folder.array(f"{name}/shape" if name else "shape")
-        stated = None if found is None else found[:]
+        array = folder.array(f"{name}/shape" if name else "shape")
+        stated = None if array is None else array[:]
     sides = None if stated is None else np.asarray(stated).ravel()
     if sides is None or sides.dtype.kind not in "iu":
         msg = (

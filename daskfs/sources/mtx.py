@@ -76,15 +76,15 @@ def scan(path: StoragePath) -> tuple[MtxHeader, LineRanges, tuple[np.ndarray, np
     def count(lines: bytes, first: int) -> int:
         places = parse(path, header, lines, first, with_values=False)[:2]
         if places[0].size:
-            for known, found in zip(bounds, places, strict=True):
-                known.append((int(found.min()), int(found.max())))
+            for extremes, indices in zip(bounds, places, strict=True):
+                extremes.append((int(indices.min()), int(indices.max())))
         return int(places[0].size)
 
     ranges = cut_lines(path, path.stat().st_size, header.size, SCAN_BYTES, count)
     if ranges.n_rows != header.n_entries:
         msg = f"{path} is damaged: it has {ranges.n_rows} entries, and says that it has {header.n_entries}."
         raise InputError(msg)
-    rows, columns = (np.array(known, dtype=np.int64).reshape(-1, 2) for known in bounds)
+    rows, columns = (np.array(extremes, dtype=np.int64).reshape(-1, 2) for extremes in bounds)
     return header, ranges, (rows, columns)
 
 
@@ -129,10 +129,10 @@ class MtxSource(LabeledSource):
             for rows, columns, values in self._entries(start, stop):
                 out[rows, columns] = values
             return out
-        found = list(self._entries(start, stop))
-        if not found:
+        entries = list(self._entries(start, stop))
+        if not entries:
             return sp.csr_matrix(shape, dtype=np.float64)
-        rows, columns, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
         return canonical(sp.coo_matrix((values, (rows, columns)), shape=shape).tocsr(), str(self._path))
 
     def _entries(self, start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -142,9 +142,9 @@ class MtxSource(LabeledSource):
             rows, columns, values = parse(self._path, self._header, data.tobytes(), first)
             if self._transposed:
                 rows, columns = columns, rows
-            wanted = (rows >= start) & (rows < stop)
+            is_inside = (rows >= start) & (rows < stop)
             # int32 suffices for the rows of a band, and for features (MOST_FEATURES)
-            yield (rows[wanted] - start).astype(np.int32), columns[wanted].astype(np.int32), values[wanted]
+            yield (rows[is_inside] - start).astype(np.int32), columns[is_inside].astype(np.int32), values[is_inside]
 
 
 def _read_header(path: StoragePath) -> MtxHeader:
@@ -199,7 +199,7 @@ def parse(
         places, height = np.arange(first, first + len(values)), max(header.shape[0], 1)
         return places % height, places // height, values
     names = INDICES + VALUES if header.has_values else INDICES
-    row, column, *given = _columns(path, data, names, names if with_values else INDICES, first)
+    row, column, *entry_values = _columns(path, data, names, names if with_values else INDICES, first)
     for indices, size in zip((row, column), header.shape, strict=True):
         if indices.size and (indices.min() < 1 or indices.max() > size):
             at = int(np.flatnonzero((indices < 1) | (indices > size))[0])
@@ -208,34 +208,34 @@ def parse(
                 f"counted from 1, and the matrix has {header.shape[0]} rows and {header.shape[1]} columns."
             )
             raise InputError(msg)
-    return row - 1, column - 1, given[0] if given else np.ones(len(row))
+    return row - 1, column - 1, entry_values[0] if entry_values else np.ones(len(row))
 
 
 def _columns(
-    path: StoragePath, data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], first: int
+    path: StoragePath, data: bytes, names: tuple[str, ...], chosen_names: tuple[str, ...], first: int
 ) -> list[np.ndarray]:
-    """Return the `wanted` columns of some lines, separated by any whitespace."""
+    """Return the `chosen_names` columns of some lines, separated by any whitespace."""
     try:
-        table = _table(data, names, wanted)
+        table = _table(data, names, chosen_names)
     except pa.ArrowInvalid:
         data = re.sub(rb"[ \t\r]*\n[ \t\r]*", b"\n", re.sub(rb"[ \t\r]+", b" ", data)).strip() + b"\n"
         try:
-            table = _table(data, names, wanted)
+            table = _table(data, names, chosen_names)
         except pa.ArrowInvalid as error:
             message = re.sub(r"Row #(\d+): ", "", first_line(error))
             msg = f"{path} cannot be read from entry {first} (the first is 0) on: {message}"
             raise InputError(msg) from error
-    found = {name: table.column(name).to_numpy() for name in wanted}
-    for name in {*VALUES} & {*wanted}:
-        found[name] = found[name].copy()
-        mark_spelled(found[name], lambda: _table(data, names, VALUES, pa.string()).column(0).to_pylist())
-    return list(found.values())
+    column_by_name = {name: table.column(name).to_numpy() for name in chosen_names}
+    for name in {*VALUES} & {*chosen_names}:
+        column_by_name[name] = column_by_name[name].copy()
+        mark_spelled(column_by_name[name], lambda: _table(data, names, VALUES, pa.string()).column(0).to_pylist())
+    return list(column_by_name.values())
 
 
-def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], kind: Any = None) -> Any:
-    types = {name: kind or pa.float64() if name in VALUES else pa.int64() for name in wanted}
+def _table(data: bytes, names: tuple[str, ...], chosen_names: tuple[str, ...], kind: Any = None) -> Any:
+    types = {name: kind or pa.float64() if name in VALUES else pa.int64() for name in chosen_names}
     if not data.strip():
-        return pa.table({name: pa.array([], types[name]) for name in wanted})
+        return pa.table({name: pa.array([], types[name]) for name in chosen_names})
     table = pyarrow.csv.read_csv(
         pa.BufferReader(data),
         read_options=pyarrow.csv.ReadOptions(
@@ -243,10 +243,10 @@ def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], kind: A
         ),
         parse_options=pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, ignore_empty_lines=True),
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=list(wanted), null_values=["nan", "NaN", "NAN"]
+            column_types=types, include_columns=list(chosen_names), null_values=["nan", "NaN", "NAN"]
         ),
     )
-    if any(table.column(name).null_count for name in wanted if name in INDICES):
+    if any(table.column(name).null_count for name in chosen_names if name in INDICES):
         msg = "a row or a column that is no number"
         raise pa.ArrowInvalid(msg)
     return table

@@ -66,15 +66,15 @@ class FileParts:
 
     def changed_part(self) -> str | None:
         """Return the first file that was changed, removed or added, or None."""
-        found = find_parts(as_path(self.where))
-        now = {} if found is None else found.states
+        current = find_parts(as_path(self.where))
+        now = {} if current is None else current.states
         changed = (path for path in [*self.states, *now] if self.states.get(path) != now.get(path))
         return next((str(path) for path in changed), None)
 
     def changed_file(self, files: Sequence[StoragePath]) -> str | None:
         """Return the first of some parts that was changed or removed, or None; others are not looked at."""
-        found = map_concurrent(files[0], file_state, files)
-        return next((str(file) for file, state in zip(files, found, strict=True) if state != self.states[file]), None)
+        states = map_concurrent(files[0], file_state, files)
+        return next((str(file) for file, state in zip(files, states, strict=True) if state != self.states[file]), None)
 
 
 def is_pattern(path: StoragePath) -> bool:
@@ -92,8 +92,8 @@ def find_parts(path: StoragePath) -> FileParts | None:
     InputError
         For files of several formats, compressed files, and folders such as ``year=2024``, which encode a column.
     """
-    found = _matching(path) if is_pattern(path) and not path.is_dir() else _in_directory(path)
-    files = {file: state for file, state in found if _is_table(file)}
+    states = _matching(path) if is_pattern(path) and not path.is_dir() else _in_directory(path)
+    files = {file: state for file, state in states if _is_table(file)}
     endings = sorted({_ALIKE.get(ending, ending) for ending in map(table_ending, files)})
     if len(endings) > 1:
         msg = (

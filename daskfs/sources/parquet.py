@@ -28,12 +28,12 @@ LABEL_BATCH_ROWS = 1 << 16
 @cached_by_file(FOOTERS_KEPT)
 def _footer(path: StoragePath) -> Any:
     """Read row groups and schema, of few files, since those of a wide table take megabytes, and long to convert."""
-    with _opened(path, None) as file:
+    with _open_file(path, None) as file:
         return file.metadata, file.schema_arrow
 
 
 @contextmanager
-def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
+def _open_file(path: StoragePath, footer: Any) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -51,10 +51,10 @@ def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
 def _index_of_pandas(schema: Any) -> list[Any]:
     """Return the names of the columns that pandas wrote from an index; none of what is not as pandas writes it."""
     try:
-        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        metadata = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     except ValueError:
         return []
-    index = found.get("index_columns") if isinstance(found, dict) else None
+    index = metadata.get("index_columns") if isinstance(metadata, dict) else None
     return index if isinstance(index, list) else []
 
 
@@ -126,23 +126,23 @@ class ParquetTable:
         """
         if wrong := self.non_numeric(columns):
             raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
-        found = {self._column_dtype(self._layout()[1].field(index)) for index in columns}
-        if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(columns):
-            found.add(np.dtype(np.float64))
-        return found
+        dtypes = {self._column_dtype(self._layout()[1].field(index)) for index in columns}
+        if any(dtype.kind in "iu" for dtype in dtypes) and self._may_have_nulls(columns):
+            dtypes.add(np.dtype(np.float64))
+        return dtypes
 
     def non_numeric(self, columns: Sequence[int]) -> list[tuple[int, str]]:
         """Return the columns whose type is not numeric, each with what it holds."""
         import pyarrow as pa
 
-        found, kinds, schema = [], pa.types, self._layout()[1]
+        refused, kinds, schema = [], pa.types, self._layout()[1]
         of = kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_null, kinds.is_decimal
         for index in columns:
             kind = plain_type(schema.field(index).type)
             if not any(one(kind) for one in of):
                 is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
-                found.append((index, "holds text" if is_text else f"holds type {kind}"))
-        return found
+                refused.append((index, "holds text" if is_text else f"holds type {kind}"))
+        return refused
 
     def empty(self, columns: Sequence[int]) -> list[int]:
         """Return the columns in which every value is null or NaN, as footers say, or else the values."""
@@ -197,14 +197,14 @@ class ParquetTable:
         """Yield (first row, columns) for the batches that overlap rows ``start:stop``."""
         import pyarrow as pa
 
-        wanted = {self.columns[column] for column in columns}
+        column_names = {self.columns[column] for column in columns}
         try:
-            with _opened(self.path, self._layout()[0]) as file:
+            with _open_file(self.path, self._layout()[0]) as file:
                 for group in range(len(self._offsets) - 1):
                     first, group_stop = int(self._offsets[group]), int(self._offsets[group + 1])
                     if group_stop <= start or first >= stop:
                         continue
-                    for batch in file.iter_batches(batch_rows, [group], sorted(wanted), use_threads=False):
+                    for batch in file.iter_batches(batch_rows, [group], sorted(column_names), use_threads=False):
                         if first < stop and first + batch.num_rows > start:
                             yield first, self._pick(batch, columns)
                         first += batch.num_rows

@@ -43,30 +43,30 @@ class LabelRef:
 
 
 def resolve_column(
-    spec: SourceSpec, what: str, own: Sequence[str], kind: str, default: str | None = None
+    spec: SourceSpec, what: str, names: Sequence[str], kind: str, default: str | None = None
 ) -> LabelRef | None:
-    """Find the column that field `what` of `spec` names, else `default`, among the source's `own`, then among files.
+    """Find the column that field `what` of `spec` names, else `default`, among the source's `names`, then among files.
 
-    `kind` is a noun for one of `own` in messages: "column" or "member". :class:`InputError` if there is none.
+    `kind` is a noun for one of `names` in messages: "column" or "member". :class:`InputError` if there is none.
     """
     name = default if (named := getattr(spec, what)) is None else named
     if name is None:
         return None
-    if name in own:
-        if list(own).count(name) > 1:
+    if name in names:
+        if list(names).count(name) > 1:
             msg = f"{spec.source} has more than one {kind} {name!r}; {what} need a name of their own."
             raise InputError(msg)
         return LabelRef(name, inside=True, where=spec.source, what=what)
     if split_reference(name) is not None:
         return LabelRef(name, inside=False, where=name, what=what)
-    if own:
-        msg = f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, own, spec.source)}"
+    if names:
+        msg = f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, names, spec.source)}"
         raise InputError(msg)
     msg = f"data.{what} is {name!r}: there is {no_file(name)}, and {spec.source} has no {kind}s."
     raise InputError(msg)
 
 
-def resolve_sample_columns(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
+def resolve_sample_columns(spec: SourceSpec, names: Sequence[str], kind: str) -> dict[str, LabelRef]:
     """Find per-sample columns of `spec` by key, like :func:`resolve_column`; only groups and batch may share one."""
     keys: dict[str, str] = {}
     for key in ("labels", *SAMPLE_COLUMNS):
@@ -74,8 +74,8 @@ def resolve_sample_columns(spec: SourceSpec, own: Sequence[str], kind: str) -> d
         if name is not None and keys.setdefault(name, key) != key and {keys[name], key} != {"groups", "batch"}:
             msg = f"data.{keys[name]} and data.{key} both name {name!r}."
             raise InputError(msg)
-    found = {key: resolve_column(spec, key, own, kind) for key in SAMPLE_COLUMNS}
-    return {key: ref for key, ref in found.items() if ref is not None}
+    refs = {key: resolve_column(spec, key, names, kind) for key in SAMPLE_COLUMNS}
+    return {key: ref for key, ref in refs.items() if ref is not None}
 
 
 def no_file(name: str) -> str:
@@ -91,7 +91,7 @@ def resolve_columns(spec: SourceSpec, columns: Sequence[str], refs: Sequence[Lab
         if name in spec.exclude:
             msg = f"{spec.source}: column {name!r} is both data.{taken[name]} and in data.exclude."
             raise InputError(msg)
-    excluded = {entry: _excluded(entry, columns) for entry in spec.exclude}
+    excluded = {entry: _matching_columns(entry, columns) for entry in spec.exclude}
     unknown = [entry for entry, names in excluded.items() if not names and entry != NON_NUMERIC]
     if unknown:
         msg = (
@@ -107,7 +107,7 @@ def resolve_columns(spec: SourceSpec, columns: Sequence[str], refs: Sequence[Lab
     return features
 
 
-def _excluded(entry: str, columns: Sequence[str]) -> list[str]:
+def _matching_columns(entry: str, columns: Sequence[str]) -> list[str]:
     """Return the columns that an entry of data.exclude names: itself, or those that fit it as a pattern."""
     if entry in columns:
         return [entry]
@@ -117,22 +117,22 @@ def _excluded(entry: str, columns: Sequence[str]) -> list[str]:
 def resolve_feature_names(
     spec: SourceSpec,
     n_features: int,
-    own: Sequence[str] | None = None,
+    own_names: Sequence[str] | None = None,
     members: Sequence[str] = (),
     read_member: MemberReader | None = None,
     kind: str = "member",
 ) -> tuple[str, ...] | None:
     """Return one name for each column of X, or None if there are no names.
 
-    They are the source's `own` unless the user named others: a file, or one of the `members`, each a `kind` in messages
-    that `read_member` reads. :class:`InputError` if that does not exist, or does not hold `n_features` names.
+    They are the source's `own_names` unless the user named others: a file, or one of the `members`, each a `kind` in
+    messages that `read_member` reads. :class:`InputError` if that does not exist, or does not hold `n_features` names.
     """
     if (reference := spec.feature_names) is None:
-        return tuple(own) if own is not None else None
+        return tuple(own_names) if own_names is not None else None
     if read_member is not None and reference in members:
         names = _names_of_member(read_member(reference), f"{spec.source}:{reference}")
-    elif (found := split_reference(reference)) is not None:
-        names = _names_of_file(*found)
+    elif (file_and_member := split_reference(reference)) is not None:
+        names = _names_of_file(*file_and_member)
     elif members:
         msg = f"data.feature_names: {no_file(reference)}, and {unknown_name(reference, kind, members, spec.source)}"
         raise InputError(msg)

@@ -37,7 +37,7 @@ def read_row_names(ref: LabelRef, n_samples: int, parts_of: PartReader) -> Itera
         `n_samples`; only the kind of a file is checked before iteration.
     """
     parts = parts_of(ref.name) if ref.inside else _parts_of_file(ref.name)
-    return _counted(_encoded(parts, ref.origin), n_samples, ref.origin)
+    return _check_count(_utf8_names(parts, ref.origin), n_samples, ref.origin)
 
 
 def in_stretches(parts: Iterable[Iterable[bytes]]) -> Iterator[np.ndarray]:
@@ -47,7 +47,7 @@ def in_stretches(parts: Iterable[Iterable[bytes]]) -> Iterator[np.ndarray]:
         yield np.array(stretch, dtype=np.bytes_)
 
 
-def _counted(parts: Iterator[list[bytes]], n_samples: int, origin: str) -> Iterator[np.ndarray]:
+def _check_count(parts: Iterator[list[bytes]], n_samples: int, origin: str) -> Iterator[np.ndarray]:
     count = 0
     for names in in_stretches(parts):
         count += names.size
@@ -59,7 +59,7 @@ def _counted(parts: Iterator[list[bytes]], n_samples: int, origin: str) -> Itera
 
 
 # ------------------------------------------------------------------ names
-def _encoded(parts: Iterator[Any], origin: str) -> Iterator[list[bytes]]:
+def _utf8_names(parts: Iterator[Any], origin: str) -> Iterator[list[bytes]]:
     """Yield the checked names of each part in UTF-8."""
     row = 0
     for part in parts:
@@ -126,10 +126,10 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     The file is an ``.npy`` array or ``.npz`` member, a column of a ``.csv`` table with a header, or else lines of text,
     whose first tab-separated column, or the one of the given number, holds the names.
     """
-    if (found := split_reference(reference)) is None:
+    if (file_and_member := split_reference(reference)) is None:
         msg = f"data.row_names is {reference!r}: there is no such file."
         raise InputError(msg)
-    path, member = found
+    path, member = file_and_member
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
         return array_in_file(path, member).in_parts(ROWS_AT_ONCE)

@@ -99,10 +99,10 @@ class Weights(Column):
             self._ends = min(self._ends[0], float(weights.min())), max(self._ends[1], float(weights.max()))
             yield weights
         if wrong.count:
-            found = "no weight" if np.isnan(wrong.value) else f"the weight {wrong.value:g}"
+            weight = "no weight" if np.isnan(wrong.value) else f"the weight {wrong.value:g}"
             more = f", and {wrong.count - 1} more rows have none that serves" if wrong.count > 1 else ""
             msg = (
-                f"{self._origin} has {found} in row {wrong.first}{more}: weights of rows are finite numbers from 0 up "
+                f"{self._origin} has {weight} in row {wrong.first}{more}: weights of rows are finite numbers from 0 up "
                 "(0 leaves a row out)."
             )
             raise InputError(msg)
@@ -145,15 +145,15 @@ class Groups(Column):
     def checked(self) -> Iterator[np.ndarray]:
         """Yield the number of the group of each row."""
         many = f"{self._origin} has more than {MOST_GROUPS:,} groups: leave data.groups out, or make groups larger."
-        found = Vocabulary(as_text, MOST_GROUPS, many)
+        vocabulary = Vocabulary(as_text, MOST_GROUPS, many)
         for part in map(_dates_as_numbers, self._read()):
-            found.add(part)
-        found.missing.refuse(self._origin, "group", "give every row one")
-        rows = found.numbers if found.is_numeric else found.all_names()
+            vocabulary.add(part)
+        vocabulary.missing.refuse(self._origin, "group", "give every row one")
+        rows = vocabulary.numbers if vocabulary.is_numeric else vocabulary.all_names()
         number_of = {key: number for number, key in enumerate(sorted(rows))}
         self._sizes = rows.values()
         for part in map(_dates_as_numbers, self._read()):
-            yield found.encode(part, number_of, np.int64)
+            yield vocabulary.encode(part, number_of, np.int64)
 
     def described(self) -> dict[str, Any]:
         """Return the number of groups, and the smallest and the largest size."""
@@ -183,18 +183,18 @@ class Batches(Column):
 
     def stored(self) -> Iterator[np.ndarray]:
         """Yield the number of the batch of each row."""
-        found = Vocabulary(_batch_name, MOST_BATCHES, f"{self._origin} has more than {MOST_BATCHES:,} batches.")
+        vocabulary = Vocabulary(_batch_name, MOST_BATCHES, f"{self._origin} has more than {MOST_BATCHES:,} batches.")
         for part in map(_dates_as_text, self._read()):
-            found.add(part)
-        found.missing.refuse(self._origin, "batch", "give every row one")
-        rows = found.all_names()
+            vocabulary.add(part)
+        vocabulary.missing.refuse(self._origin, "batch", "give every row one")
+        rows = vocabulary.all_names()
         self._names = in_order(rows)
         self._sizes = [rows[name] for name in self._names]
         number_of: dict[Any, int] = {name: number for number, name in enumerate(self._names)}
-        if found.is_numeric:
-            number_of = {value: number_of[str(_batch_name(value))] for value in found.numbers}
+        if vocabulary.is_numeric:
+            number_of = {value: number_of[str(_batch_name(value))] for value in vocabulary.numbers}
         for part in map(_dates_as_text, self._read()):
-            yield found.encode(part, number_of, np.int64)
+            yield vocabulary.encode(part, number_of, np.int64)
 
     def described(self) -> dict[str, Any]:
         """Return the distinct names, and the number of rows of each."""
@@ -252,8 +252,8 @@ class Times(Column):
             return
         self._ends = [min([times.min(), *self._ends[:1]]), max([times.max(), *self._ends[1:]])]
         if self._distinct is not None:
-            own = pd.unique(times)
-            self._distinct = pd.unique(np.concatenate([self._distinct, own])) if self._distinct.size else own
+            distinct = pd.unique(times)
+            self._distinct = pd.unique(np.concatenate([self._distinct, distinct])) if self._distinct.size else distinct
             if self._distinct.size > MOST_TIMES:
                 self._distinct = None
 
@@ -279,7 +279,7 @@ class _WrittenTimes:
         """Return the times of rows from `row` on, shape (n_rows,), float64 or datetime64[us]; missing ones are any."""
         self._first = self._first or next((text for text in texts if text is not None), "")
         if not self._first or as_number(self._first) is not None:
-            return np.fromiter(self._spelled(texts, row, as_number), np.float64, len(texts))
+            return np.fromiter(self._parse_texts(texts, row, as_number), np.float64, len(texts))
         began = _datetime(self._first)
         has_offset = began is not None and began.tzinfo is not None
 
@@ -289,17 +289,17 @@ class _WrittenTimes:
                 return None
             return (moment.replace(tzinfo=moment.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
 
-        return np.fromiter(self._spelled(texts, row, microseconds), np.int64, len(texts)).astype("M8[us]")
+        return np.fromiter(self._parse_texts(texts, row, microseconds), np.int64, len(texts)).astype("M8[us]")
 
-    def _spelled(
+    def _parse_texts(
         self, texts: list[str | None], row: int, parse: Callable[[str | None], float | None]
     ) -> Iterator[float | int]:
         for number, text in enumerate(texts, row):
             value = 0 if text is None else parse(text)
             if value is None:
                 after = "" if number == 0 else f", after {self._first[:40]!r} in row 0"
-                found = f"{self._origin} has {str(text)[:40]!r} in row {number}{after}"
-                msg = f"{found}: {TIMES_ARE}, with offset or without."
+                place = f"{self._origin} has {str(text)[:40]!r} in row {number}{after}"
+                msg = f"{place}: {TIMES_ARE}, with offset or without."
                 raise InputError(msg)
             yield value
 

@@ -48,14 +48,14 @@ class SomeRows(WrappedSource):
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the names of these rows, or None if rows have no names."""
         names = self.whole.read_row_names()
-        return None if names is None else self._chosen(names)
+        return None if names is None else self._select_rows(names)
 
     def _parts_from(self, column: StoredColumn) -> Iterator[np.ndarray]:
         if (read_rows := column.read_rows) is None:
-            return self._chosen(column.parts())
+            return self._select_rows(column.parts())
         return (read_rows(slice(first, last)) for _, first, last in self._stretches)
 
-    def _chosen(self, parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    def _select_rows(self, parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         """Yield the values of these rows from those of all rows, both some at a time."""
         start = 0
         for values in parts:

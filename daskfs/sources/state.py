@@ -117,11 +117,11 @@ def unchanged_rows(spec: SourceSpec, source: Source, planned: SourceState, n_row
         )
         raise InputError(msg)
     try:
-        found: int = unmarked(source).unchanged_rows(planned.source, n_rows)  # type: ignore[union-attr]
+        n_unchanged: int = unmarked(source).unchanged_rows(planned.source, n_rows)  # type: ignore[union-attr]
     except InputError as error:
         msg = f"{error} data.append only takes rows at the end: restore the others, or start over with --overwrite."
         raise InputError(msg) from error
-    return found
+    return n_unchanged
 
 
 @contextmanager
@@ -153,13 +153,13 @@ def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> SourceState:
     if spec.is_part:
         return SourceState(json.loads(json.dumps(dict(identity))), {}, {})
     names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
-    files = {name: found[0] for name in names if name is not None and (found := split_reference(name)) is not None}
+    files = {name: parsed[0] for name in names if name is not None and (parsed := split_reference(name)) is not None}
     places = {name: place for name in (spec.source, *files) if (place := _place(name)) is not None}
     if CHANGED in identity:  # of the arrays, which lie in many files
         places = {name: (*place[:3], max(place[3], identity[CHANGED])) for name, place in places.items()}
     states = {name: file_state(file) for name, file in files.items()}
-    own = {key: value for key, value in identity.items() if key != CHANGED}
-    source, beside = json.loads(json.dumps([own, states]))  # as plans have them
+    source_identity = {key: value for key, value in identity.items() if key != CHANGED}
+    source, beside = json.loads(json.dumps([source_identity, states]))  # as plans have them
     return SourceState(source, beside, places)
 
 
@@ -168,8 +168,8 @@ def _place(reference: str) -> tuple[str, int, int, int] | None:
 
     They are those of its folder for a pattern. The change time of a directory of tables is the last one of its files.
     """
-    found = split_reference(reference)
-    path = as_path(reference) if found is None else found[0]
+    file_and_member = split_reference(reference)
+    path = as_path(reference) if file_and_member is None else file_and_member[0]
     if isinstance(path, ObjectPath) or is_generated(reference):
         return None
     path = next(part for part in (path, *path.parents) if part.exists())

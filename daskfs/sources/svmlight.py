@@ -31,8 +31,8 @@ DOUBTFUL = {-1, 0, 1}
 
 
 def _are_whole(values: np.ndarray) -> bool:
-    known = values[~np.isnan(values)]
-    return bool(np.all((known == np.floor(known)) & (np.abs(known) < 2**53)))
+    present_values = values[~np.isnan(values)]
+    return bool(np.all((present_values == np.floor(present_values)) & (np.abs(present_values) < 2**53)))
 
 
 SCAN_BYTES = 1 << 20
@@ -76,7 +76,7 @@ class SvmScan:
 @cached_by_file(SCANS_KEPT)
 def scan(path: StoragePath) -> SvmScan:
     """Scan the file at `path` in one pass over its bytes."""
-    found = SvmScan()
+    facts = SvmScan()
 
     def count(lines: bytes, first: int) -> int:
         data = np.frombuffer(lines, dtype=np.uint8)
@@ -86,14 +86,14 @@ def scan(path: StoragePath) -> SvmScan:
         colons = _outside_comments(data, ends)
         numbers = _numbers_before(data, colons, f"{path}: the line of row {first} or a later one")
         if numbers.size:
-            found.lowest = min(found.lowest, int(numbers.min()))
-            found.highest = max(found.highest, int(numbers.max()))
-        found.nnz += numbers.size
-        found.has_groups |= bool(np.any(data[np.maximum(colons - 1, 0)] == LETTER_D))
+            facts.lowest = min(facts.lowest, int(numbers.min()))
+            facts.highest = max(facts.highest, int(numbers.max()))
+        facts.nnz += numbers.size
+        facts.has_groups |= bool(np.any(data[np.maximum(colons - 1, 0)] == LETTER_D))
         return _count_rows(data, ends)
 
-    found.ranges = cut_lines(path, path.stat().st_size, 0, SCAN_BYTES, count)
-    return found
+    facts.ranges = cut_lines(path, path.stat().st_size, 0, SCAN_BYTES, count)
+    return facts
 
 
 class SvmlightSource(LabeledSource):
@@ -106,8 +106,8 @@ class SvmlightSource(LabeledSource):
         refuse_options(spec)
         self._path, self._unlabeled, self._are_whole = path, spec.unlabeled, dict[str, bool]()
         self._layout = layout = scan(path)
-        own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
-        super().__init__(spec, "column", labels=own, columns=own)
+        members = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
+        super().__init__(spec, "column", labels=members, columns=members)
         shape = check_shape((layout.ranges.n_rows, layout.n_features), str(path))
         names, identity = resolve_feature_names(spec, shape[1]), file_identity("svmlight", path)
         self.info = self.describe(shape, np.float64, names, identity, layout.nnz, layout.ranges.row_multiple)
@@ -123,12 +123,12 @@ class SvmlightSource(LabeledSource):
 
     # ---------------------------------------------------------------------------------------------- per-sample columns
     def _labels_in_parts(self, name: str) -> Iterator[np.ndarray]:
-        seen = set[Any]()
+        distinct = set[Any]()
         for part in self._column_in_parts(name):
-            if name == TARGET and self._unlabeled == AUTO and len(seen) <= len(DOUBTFUL):
-                seen.update({*part.tolist()} - {None})
+            if name == TARGET and self._unlabeled == AUTO and len(distinct) <= len(DOUBTFUL):
+                distinct.update({*part.tolist()} - {None})
             yield part
-        if seen == DOUBTFUL:
+        if distinct == DOUBTFUL:
             msg = (
                 f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabeled row, and in this format 0 is "
                 "one beside classes -1 and 1. Set data.unlabeled to 0, to -1, or to none."
@@ -159,11 +159,11 @@ class SvmlightSource(LabeledSource):
             target = np.array([float(words[0])])
         except ValueError:
             several = " (several targets of one row are not read)" if b"," in words[0] else ""
-            msg = f"{self._path}: row {row} has the target {_shown(words[0])}{several}."
+            msg = f"{self._path}: row {row} has the target {_repr_of(words[0])}{several}."
             raise InputError(msg) from None
         mark_spelled(target, lambda: words)
         if loses_digits(target).any():
-            msg = f"{self._path}: row {row} has the target {_shown(words[0])}, an integer that float64 does not hold."
+            msg = f"{self._path}: row {row} has the target {_repr_of(words[0])}, an integer that float64 does not hold."
             raise InputError(msg)
         return float(target[0])
 
@@ -173,12 +173,12 @@ class SvmlightSource(LabeledSource):
         try:
             return int(words[1][4:])
         except ValueError:
-            msg = f"{self._path}: row {row} has {_shown(words[1])}; qid is a whole number."
+            msg = f"{self._path}: row {row} has {_repr_of(words[1])}; qid is a whole number."
             raise InputError(msg) from None
 
     def _parse(self, data: bytes, first: int, n_rows: int) -> sp.csr_matrix:
         try:
-            X = self._parsed(data)
+            X = self._parse_rows(data)
             if X.shape[0] != n_rows:
                 msg = f"{self._path} cannot be read from row {first} on: a row there holds a NUL byte."
                 raise InputError(msg)
@@ -189,14 +189,14 @@ class SvmlightSource(LabeledSource):
             whole = error
         for row, line in enumerate((line for line in data.split(b"\n") if _words(line)), first):
             try:
-                self._parsed(line)
+                self._parse_rows(line)
             except (ValueError, OverflowError) as error:
-                msg = f"{self._path}: row {row} (the first is 0): {_told(error)}"
+                msg = f"{self._path}: row {row} (the first is 0): {_explain_error(error)}"
                 raise InputError(msg) from error
-        msg = f"{self._path} cannot be read from row {first} on: {_told(whole)}"
+        msg = f"{self._path} cannot be read from row {first} on: {_explain_error(whole)}"
         raise InputError(msg) from whole
 
-    def _parsed(self, data: bytes) -> sp.csr_matrix:
+    def _parse_rows(self, data: bytes) -> sp.csr_matrix:
         from sklearn.datasets import load_svmlight_file
 
         X = load_svmlight_file(
@@ -216,11 +216,11 @@ def _all_words(data: bytes) -> Iterator[bytes]:
     return (word for line in data.split(b"\n") for word in line.partition(b"#")[0].split()[1:])
 
 
-def _shown(word: bytes) -> str:
+def _repr_of(word: bytes) -> str:
     return repr(word[:40].decode("utf-8", "replace"))
 
 
-def _told(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     text = first_line(error).rstrip(".")
     return f"{text}; a row is 'target feature:value feature:value', with ascending features."
 
@@ -242,7 +242,7 @@ def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndar
     """
     values = np.zeros(len(places), dtype=np.int64)
     left = np.arange(len(places))
-    at, scale, found = places - 1, 1, None
+    at, scale, has_digits = places - 1, 1, None
     for n_digits in range(MOST_DIGITS + 1):
         digits = data[np.maximum(at, 0)] - np.uint8(ZERO)  # characters before "0" wrap around
         going = (digits < 10) & (at >= 0)
@@ -252,10 +252,10 @@ def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndar
         left, at = left[going], at[going] - 1
         values[left] += digits[going].astype(np.int64) * scale
         scale *= 10
-        found = left if found is None else found
+        has_digits = left if has_digits is None else has_digits
         if not left.size:
             break
-    values = values[found]
+    values = values[has_digits]
     if left.size or (values.size and int(values.max()) > MOST_FEATURES):
         msg = f"{where} has a value of a feature above {MOST_FEATURES}."
         raise InputError(msg)

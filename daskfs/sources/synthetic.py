@@ -61,7 +61,7 @@ class SyntheticSource(LabeledSource):
         self._model: Model = MODELS[kind](values, where)
         super().__init__(spec, "column", labels=("target",), default_labels="target")
         n_samples, n_features = int(values["n_samples"]), int(values["n_features"])
-        names = resolve_feature_names(spec, n_features, own=self._model.feature_names)
+        names = resolve_feature_names(spec, n_features, own_names=self._model.feature_names)
         per_row = getattr(self._model, "values_per_row", None)
         nnz = None if per_row is None else round(n_samples * per_row)
         identity = {"kind": where, "version": 1, **values}

@@ -38,26 +38,25 @@ class Parameter:
     most: float = float("inf")
 
 
-def parse_parameters(text: str, known: Mapping[str, Parameter], where: str) -> dict[str, int | float]:
-    """Return every parameter of `known` with its value in `text` (``"seed=1&noise=0"``) or its default."""
-    values: dict[str, int | float] = {name: parameter.default for name, parameter in known.items()}
-    seen: set[str] = set()
+def parse_parameters(text: str, parameters: Mapping[str, Parameter], where: str) -> dict[str, int | float]:
+    """Return every parameter of `parameters` with its value in `text` (``"seed=1&noise=0"``) or its default."""
+    values: dict[str, int | float] = {name: parameter.default for name, parameter in parameters.items()}
+    names: set[str] = set()
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text))
     except ValueError as error:
         msg = f"{where}: write parameters as 'n_samples=1000&seed=0', not {text!r}."
         raise InputError(msg) from error
     for name, value in pairs:
-        if name not in known:
-            msg = (
-                f"{where} has no parameter {name!r}; it has {shorten_names(tuple(known))}.{nearest(name, tuple(known))}"
-            )
+        if name not in parameters:
+            options = tuple(parameters)
+            msg = f"{where} has no parameter {name!r}; it has {shorten_names(options)}.{nearest(name, options)}"
             raise InputError(msg)
-        if name in seen:
+        if name in names:
             msg = f"{where} gives {name} twice."
             raise InputError(msg)
-        seen.add(name)
-        values[name] = _parse(name, value, known[name], where)
+        names.add(name)
+        values[name] = _parse(name, value, parameters[name], where)
     return values
 
 

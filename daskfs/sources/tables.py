@@ -65,50 +65,50 @@ class TableSource(LabeledSource):
     """
 
     def __init__(
-        self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None, known: PartSizes | None = None
+        self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None, part_sizes: PartSizes | None = None
     ) -> None:
         refuse_options(spec, "exclude", "delimiter", "decimal")
         self.parts = parts
         self._files = [path] if parts is None else files_of(parts)
         self._first = first = open_table(self._files[0], spec)
         self._columns = first.columns
-        own = self._columns
+        columns = self._columns
         index = [name for name in first.index_columns if name not in spec.exclude]
-        names = next((name for name in index if first.can_name_rows(own.index(name))), None)
-        super().__init__(spec, "column", labels=own, columns=own, row_names=own, default_row_names=names)
+        names = next((name for name in index if first.can_name_rows(columns.index(name))), None)
+        super().__init__(spec, "column", labels=columns, columns=columns, row_names=columns, default_row_names=names)
         used = {ref.name for ref in self.refs if ref.inside}
         spec = dataclasses.replace(spec, exclude=(*spec.exclude, *(name for name in index if name not in used)))
         self._texts, self._spec, self._tables = dict[str, TextColumn](), spec, {0: first}
         self._features = resolve_columns(spec, self._columns, self.refs)
         self.left_out: tuple[str, ...] = ()
-        if NON_NUMERIC in spec.exclude and NON_NUMERIC not in own:
+        if NON_NUMERIC in spec.exclude and NON_NUMERIC not in columns:
             other = {number for number, _ in first.non_numeric(self._features)}
             empty = [number for number in self._features if number not in other]
             for place in range(len(self._files)):
                 empty = self._table(place).empty(empty) if empty else empty
             other |= {*empty} if any(table.n_rows for table in self._tables.values()) else set()
             self._features = [number for number in self._features if number not in other]
-            self.left_out = tuple(own[number] for number in sorted(other))
+            self.left_out = tuple(columns[number] for number in sorted(other))
             if not self._features:
                 msg = f"{path} has no feature column left: no column holds numbers but those that data names."
                 raise InputError(msg)
         first.check_features(self._features)
         row_multiple = first.row_multiple
-        if known is None:
+        if part_sizes is None:
             sizes = self._of_all(lambda table: (table.n_rows, table.row_multiple, table.dtypes(self._features)))
             n_rows, row_multiples, dtypes = zip(*sizes, strict=True)
             row_multiple = max(row_multiples)
-            known = PartSizes(n_rows, common_dtype(set().union(*dtypes), str(path)).name)
-        self.part_sizes = None if parts is None else known
-        self._offsets = np.cumsum([0, *known.n_rows])
+            part_sizes = PartSizes(n_rows, common_dtype(set().union(*dtypes), str(path)).name)
+        self.part_sizes = None if parts is None else part_sizes
+        self._offsets = np.cumsum([0, *part_sizes.n_rows])
         if first.kind == "csv" and not self._offsets[-1]:
             msg = f"{path} has a header but no rows."
             raise InputError(msg)
         shape = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
         identity = file_identity(first.kind, path) if parts is None else parts.identity()
         identity = {**identity, "columns": self._features}
-        feature_names = resolve_feature_names(spec, shape[1], own=[self._columns[i] for i in self._features])
-        self.info = self.describe(shape, known.dtype, feature_names, identity, row_multiple=row_multiple)
+        feature_names = resolve_feature_names(spec, shape[1], own_names=[self._columns[i] for i in self._features])
+        self.info = self.describe(shape, part_sizes.dtype, feature_names, identity, row_multiple=row_multiple)
 
     def verify(self) -> list[RunWarning]:
         """Return a warning that names the columns that "non-numeric" leaves out, and hints on columns of groups."""
@@ -221,7 +221,7 @@ def _check_columns(table: Table, first: Table) -> None:
         what = f"has a column {strange[0]!r} more"
     else:
         pairs = zip(table.columns, first.columns, strict=False)
-        place = next((i for i, (own, other) in enumerate(pairs) if own != other), len(first.columns))
+        place = next((i for i, (first_name, other) in enumerate(pairs) if first_name != other), len(first.columns))
         what = f"has its columns in another order, or twice, from column {place} on"
     msg = f"{table.path} {what}, unlike {first.path}: parts of one table have the same columns."
     raise InputError(msg)

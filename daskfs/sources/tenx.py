@@ -26,13 +26,13 @@ def find_tenx(spec: SourceSpec, folder: Folder) -> str | None:
     None if the file is not one, or ``data.array`` names another array. Several groups raise :class:`InputError` unless
     ``data.array`` names one.
     """
-    found = [name for name in folder.members() if _is_tenx(folder, name)]
+    groups = [name for name in folder.members() if _is_tenx(folder, name)]
     if spec.array is not None:
-        return spec.array if spec.array in found else None
-    if len(found) > 1:
-        msg = f"{folder.where} holds counts for {shorten_names(found)}: name one by data.array."
+        return spec.array if spec.array in groups else None
+    if len(groups) > 1:
+        msg = f"{folder.where} holds counts for {shorten_names(groups)}: name one by data.array."
         raise InputError(msg)
-    return found[0] if found else None
+    return groups[0] if groups else None
 
 
 def _is_tenx(folder: Folder, name: str) -> bool:
@@ -46,17 +46,17 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
     Feature names are the file's, which may repeat, or the column that ``data.feature_names`` names, such as
     ``features/id``. Labels come from a separate file. ``barcodes`` is a column and holds the row names.
     """
-    shape = _need(folder, f"{name}/shape")
+    shape = _need_array(folder, f"{name}/shape")
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
         msg = f"{shape.where} has shape {shape.shape} and dtype {shape.dtype}; it is (features, cells)."
         raise InputError(msg)
     n_features, n_samples = check_shape(shape[:].tolist(), shape.where)
-    parts = [_need(folder, path) for path in parts_of(name)]
+    parts = [_need_array(folder, path) for path in parts_of(name)]
     matrix = CsrParts(f"{folder.where}:{name}", (n_samples, n_features), *parts)
     called = next(path for path in NAMES if folder.array(f"{name}/{path}") is not None or path == "gene_names")
 
     def read(column: str, rows: slice = slice(None)) -> np.ndarray:
-        return _need(folder, f"{name}/{column}")[rows]
+        return _need_array(folder, f"{name}/{column}")[rows]
 
     def arrays_of(column: str) -> tuple[str, ...]:
         return (f"{name}/{column}",)
@@ -72,11 +72,11 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
 
 def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, ...]:
     inside = [f"features/{member}" for member in folder.members(f"{name}/features")]
-    found = {path: folder.array(f"{name}/{path}") for path in (*inside, *NAMES, *NAMES.values())}
-    return tuple(path for path, array in found.items() if array is not None and array.shape == (n_features,))
+    arrays = {path: folder.array(f"{name}/{path}") for path in (*inside, *NAMES, *NAMES.values())}
+    return tuple(path for path, array in arrays.items() if array is not None and array.shape == (n_features,))
 
 
-def _need(folder: Folder, name: str) -> Array:
+def _need_array(folder: Folder, name: str) -> Array:
     if (array := folder.array(name)) is None:
         raise unknown_name(name, "array", folder.members(name.rpartition("/")[0]), folder.where)
     return array

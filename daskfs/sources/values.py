@@ -65,23 +65,23 @@ def unmasked(values: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "converting a masked element to nan" is what is wanted
             values = np.ma.array(values)
-    found, gone = _parted(values)
-    if gone is None or not gone.any() or found.dtype.kind not in "biufcO":
-        return found
-    found = as_floats(found) if found.dtype.kind in "biu" else found.copy()
-    found[gone] = np.nan
-    return found
+    filled, gone = _split_mask(values)
+    if gone is None or not gone.any() or filled.dtype.kind not in "biufcO":
+        return filled
+    filled = as_floats(filled) if filled.dtype.kind in "biu" else filled.copy()
+    filled[gone] = np.nan
+    return filled
 
 
 def _unmasked_block(block: Any, dtype: np.dtype[Any]) -> Any:
-    found = unmasked(block)
-    if dtype.kind in "biu" and found.dtype.kind == "f":
+    filled = unmasked(block)
+    if dtype.kind in "biu" and filled.dtype.kind == "f":
         msg = f"a block of X has masked entries, and the dask array says that it holds {dtype}: pass X.astype(float)."
         raise InputError(msg)
-    return found if found is block else found.astype(dtype, copy=False)
+    return filled if filled is block else filled.astype(dtype, copy=False)
 
 
-def _parted(values: Any) -> tuple[Any, np.ndarray | None]:
+def _split_mask(values: Any) -> tuple[Any, np.ndarray | None]:
     """Return values without a mask, and the mask of those that have one, or are masked objects; None for no mask."""
     gone = None
     if isinstance(values, np.ma.MaskedArray):
@@ -123,19 +123,19 @@ def as_column(values: Any) -> np.ndarray:
     elif isinstance(values, list | tuple) and any(isinstance(one, str | np.ma.MaskedArray) for one in values):
         values = _objects(values)  # beside text, an array would spell the missing ones
     try:
-        found, gone = _parted(values if isinstance(values, np.ndarray) else np.asarray(values))
+        column, gone = _split_mask(values if isinstance(values, np.ndarray) else np.asarray(values))
     except ValueError:  # rows of several lengths, which are no values
-        found, gone = _objects(values), None
-    if found.dtype.kind in "OT":
+        column, gone = _objects(values), None
+    if column.dtype.kind in "OT":
         import pandas as pd
 
-        found = found.astype(object, copy=False)
-        missing = pd.isna(np.atleast_1d(found)).reshape(found.shape)
+        column = column.astype(object, copy=False)
+        missing = pd.isna(np.atleast_1d(column)).reshape(column.shape)
         gone = missing if gone is None else gone | missing
-    if gone is not None and found.dtype.kind != "V" and gone.any():
-        found = np.array(found, dtype=found.dtype if found.dtype.kind in "fcmM" else object)
-        found[gone] = None
-    return found
+    if gone is not None and column.dtype.kind != "V" and gone.any():
+        column = np.array(column, dtype=column.dtype if column.dtype.kind in "fcmM" else object)
+        column[gone] = None
+    return column
 
 
 def _objects(values: Any) -> np.ndarray:

@@ -31,7 +31,7 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
             raise InputError(msg)
         matrix: Matrix = sparse_matrix(folder, name)
         return Contents(folder, matrix, parts_of(name), rows, rows)
-    transposed = _transposed(array, spec)
+    transposed = _is_transposed(array, spec)
     decode = decoding_of(array)
     matrix = DenseMatrix(array, transposed=transposed, decode=decode, dtype=None if decode is None else decode.dtype)
     along_rows, along = reversed(array.dimensions) if transposed else array.dimensions
@@ -49,8 +49,8 @@ class _Variables:
         self._members = () if self._is_array else folder.members()
         self._arrays = {} if self._is_array else folder.arrays()
         named = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
-        known = (*self._arrays, None)
-        deeper = [name for name in named if name not in known and _is_below(name) and folder.array(name) is not None]
+        arrays = (*self._arrays, None)
+        deeper = [name for name in named if name not in arrays and _is_below(name) and folder.array(name) is not None]
         self.columns = (*self._arrays, *deeper)
 
     def find_matrix(self) -> str:
@@ -64,17 +64,17 @@ class _Variables:
             return spec.array
         if folder.array("X") is not None or is_sparse_group(folder, "X"):
             return "X"
-        found = self._candidates()
+        matrices = self._candidates()
         if spec.dims is not None:
-            wanted = sorted(spec.dims)
-            of_dims = [name for name in found if sorted(map(str, self._dimensions(name))) == wanted]
-            found = tuple(of_dims) or found
-        if len(found) == 1:
-            return found[0]
-        if not found and is_sparse_group(folder, ""):
+            dims = sorted(spec.dims)
+            of_dims = [name for name in matrices if sorted(map(str, self._dimensions(name))) == dims]
+            matrices = tuple(of_dims) or matrices
+        if len(matrices) == 1:
+            return matrices[0]
+        if not matrices and is_sparse_group(folder, ""):
             return ""
         msg = (
-            f"{folder.where} holds {len(found)} two-dimensional arrays or sparse matrices, none called 'X'; it has "
+            f"{folder.where} holds {len(matrices)} two-dimensional arrays or sparse matrices, none called 'X'; it has "
             f"{shorten_names(self._members)}. Name the matrix by data.array."
         )
         raise InputError(msg)
@@ -121,7 +121,7 @@ def _is_below(name: str) -> bool:
     return ".." not in PurePosixPath(name).parts and not name.startswith("/")
 
 
-def _transposed(array: Array, spec: SourceSpec) -> bool:
+def _is_transposed(array: Array, spec: SourceSpec) -> bool:
     """Return whether the array's second dimension is the rows of X."""
     if spec.dims is None:
         return False

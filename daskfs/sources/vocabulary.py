@@ -75,7 +75,7 @@ class Vocabulary:
         values, codes = distinct(part)
         counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:].tolist()
         if part.dtype.kind in "biuf":
-            known = [True] * len(values)
+            is_named = [True] * len(values)
             self.has_fractions |= part.dtype.kind == "f"
             self.has_minus_one |= part.dtype.kind in "if" and -1 in values
             for value, count in zip(values, counts, strict=True):
@@ -83,7 +83,7 @@ class Vocabulary:
         else:
             self.is_numeric = False
             named = [self._name_of(value) for value in values]
-            known = [name is not None for name in named]
+            is_named = [name is not None for name in named]
             for name, count in zip(named, counts, strict=True):
                 if name is not None:
                     self.names[name] = self.names.get(name, 0) + count
@@ -91,19 +91,19 @@ class Vocabulary:
                 self.are_numbers &= issubclass(kind, (int, float, np.number))
                 self.has_fractions |= issubclass(kind, (float, np.floating))
             self.has_minus_one |= "-1" in named and any(value == -1 for value in values)
-        self.missing.add(self._n_rows, ~np.array([*known, False])[codes])
+        self.missing.add(self._n_rows, ~np.array([*is_named, False])[codes])
         self._n_rows += part.size
         if len(self.numbers) + len(self.names) > self._most:
             raise InputError(self._too_many)
 
     def all_names(self) -> dict[str, int]:
         """Return the number of rows by name, those of numbers included."""
-        found = dict(self.names)
+        counts = dict(self.names)
         for value, count in self.numbers.items():
             name = self._name_of(value)
             assert name is not None
-            found[name] = found.get(name, 0) + count
-        return found
+            counts[name] = counts.get(name, 0) + count
+        return counts
 
     def encode(self, part: np.ndarray, codes: Mapping[Any, int], dtype: type) -> np.ndarray:
         """Return the code of each row, shape (n_rows,), -1 for a value that has none.
@@ -112,10 +112,10 @@ class Vocabulary:
         """
         values, rows = distinct(part)
         if self.is_numeric:
-            found = [codes.get(value, -1) for value in values]
+            codes_of = [codes.get(value, -1) for value in values]
         else:  # most text is its own name
-            found = [codes[v] if type(v) is str and v in codes else codes.get(self._name_of(v), -1) for v in values]
-        return np.array([*found, -1], dtype=dtype)[rows]
+            codes_of = [codes[v] if type(v) is str and v in codes else codes.get(self._name_of(v), -1) for v in values]
+        return np.array([*codes_of, -1], dtype=dtype)[rows]
 
 
 def distinct(part: np.ndarray) -> tuple[list[Any], np.ndarray]:
@@ -137,15 +137,15 @@ def distinct(part: np.ndarray) -> tuple[list[Any], np.ndarray]:
 
     if part.dtype.kind in "biuf":
         wide = np.float64 if part.dtype.kind == "f" and part.itemsize not in (4, 8) else part.dtype.newbyteorder("=")
-        codes, found = pd.factorize(part.astype(wide, copy=False))
-        return found.tolist(), codes
+        codes, uniques = pd.factorize(part.astype(wide, copy=False))
+        return uniques.tolist(), codes
     objects = part.astype(object, copy=False)
     if pd.api.types.infer_dtype(objects, skipna=True) in ("string", "bytes"):
-        codes, found = pd.factorize(objects)
-        return [*found.tolist(), None], np.where(codes < 0, len(found), codes)
-    seen: dict[Any, int] = {}
+        codes, uniques = pd.factorize(objects)
+        return [*uniques.tolist(), None], np.where(codes < 0, len(uniques), codes)
+    ids: dict[Any, int] = {}
     try:
-        codes = np.fromiter((seen.setdefault((type(v), v if v == v else None), len(seen)) for v in objects), np.int64)
+        codes = np.fromiter((ids.setdefault((type(v), v if v == v else None), len(ids)) for v in objects), np.int64)
     except TypeError:  # a list or an array, which the caller refuses
         return list(objects), np.arange(objects.size)
-    return [value for _, value in seen], codes
+    return [value for _, value in ids], codes

@@ -196,14 +196,14 @@ class ZarrMember:
             return None
         unit = "chunks" if self.array.shards is None else "shards"
         fill = str(0 if self.fill_value is None else self.fill_value).removesuffix(".0") or "empty text"
-        told = f"{n_absent:,} of {n_chunks:,} {unit} of {self.where} are absent and read as {fill}"
+        sentence = f"{n_absent:,} of {n_chunks:,} {unit} of {self.where} are absent and read as {fill}"
         if of_column and n_absent < n_chunks:
             msg = (
-                f"{told}, the first of which is {first}: restore them; or, if they were left out because they hold "
+                f"{sentence}, the first of which is {first}: restore them; or, if they were left out because they hold "
                 "nothing else, write the array with write_empty_chunks."
             )
             raise InputError(msg)
-        return f"{told}: restore them if the copy is incomplete"
+        return f"{sentence}: restore them if the copy is incomplete"
 
     def stored_as(self) -> str:
         """Return a digest of all metadata but the length: dtype, chunks, codecs and attributes."""
@@ -226,16 +226,16 @@ class ZarrFolder:
 
     def arrays(self) -> dict[str, int]:
         """Return the number of dimensions of each array directly in the group, by sorted name."""
-        found = self._found_in(self.path)
-        return {name: metadata.n_dimensions for name, metadata in found.items() if metadata.is_array}
+        members = self._found_in(self.path)
+        return {name: metadata.n_dimensions for name, metadata in members.items() if metadata.is_array}
 
     @staticmethod
     def _found_in(group: StoragePath) -> dict[str, Metadata]:
         if not group.is_dir():
             return {}
         entries: list[StoragePath] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
-        found = zip(entries, map_concurrent(group, read_metadata, entries), strict=True)
-        return {entry.name: metadata for entry, metadata in found if metadata is not None}
+        members = zip(entries, map_concurrent(group, read_metadata, entries), strict=True)
+        return {entry.name: metadata for entry, metadata in members if metadata is not None}
 
     def is_group(self, name: str) -> bool:
         """Return whether `name` is a group."""
@@ -256,8 +256,8 @@ class ZarrFolder:
         path = self._below(name)
         if (metadata := read_metadata(path)) is None:
             return {}
-        found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
-        return _checked_attributes(found or {}, path)
+        stored = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
+        return _checked_attributes(stored or {}, path)
 
     def _below(self, name: str) -> StoragePath:
         return self.path / name if name else self.path
@@ -269,20 +269,20 @@ class ZarrFolder:
         """
         members = {name: self.need(name) for name in arrays}
         files = [member.states(_n_sampled(place)) for place, member in enumerate(members.values())]
-        found = list(map_concurrent(self.path, dated_state, [file for some in files for file in some]))
-        states = ((state or [])[:2] for state in found)  # a chunk with only the fill value need not be stored
+        dated = list(map_concurrent(self.path, dated_state, [file for part in files for file in part]))
+        states = ((state or [])[:2] for state in dated)  # a chunk with only the fill value need not be stored
         return {
             "kind": "zarr",
-            CHANGED: max((state[2] for state in found if state), default=0),
+            CHANGED: max((state[2] for state in dated if state), default=0),
             **selection,
             "arrays": {
                 name: {
                     "shape": [int(size) for size in member.shape],
                     "dtype": str(member.dtype),
                     "format": member.stored_as(),
-                    "files": list(itertools.islice(states, len(some))),
+                    "files": list(itertools.islice(states, len(part))),
                 }
-                for (name, member), some in zip(members.items(), files, strict=True)
+                for (name, member), part in zip(members.items(), files, strict=True)
             },
         }
 
@@ -296,17 +296,17 @@ class ZarrFolder:
 
     def need(self, name: str) -> ZarrMember:
         """Return the array `name`; raise :class:`InputError` if there is none."""
-        if (found := self.array(name)) is None:
+        if (array := self.array(name)) is None:
             msg = f"{self._below(name)} is not a Zarr array."
             raise InputError(msg)
-        return found
+        return array
 
 
-def _checked_attributes(found: object, path: StoragePath) -> Mapping[str, Any]:
-    if not isinstance(found, Mapping):
+def _checked_attributes(attributes: object, path: StoragePath) -> Mapping[str, Any]:
+    if not isinstance(attributes, Mapping):
         msg = f"{path} has attributes that are no JSON object: restore its metadata."
         raise InputError(msg)
-    return dict(found)
+    return dict(attributes)
 
 
 def _n_sampled(place: int) -> int:

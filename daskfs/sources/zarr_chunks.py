@@ -31,13 +31,13 @@ def sampled_chunk_files(
 
     `shape` is that of the part at its start to which the files belong; None for the whole array.
     """
-    counts = _grid(array, shape or array.shape)
+    counts = _chunk_counts(array, shape or array.shape)
     places = np.unique(np.linspace(0, max(math.prod(counts) - 1, 0), count).astype(np.int64))[: math.prod(counts)]
     keys = [tuple(int(i) for i in np.unravel_index(place, counts)) if counts else () for place in places]
     return {key: path / array.metadata.encode_chunk_key(key) for key in keys}
 
 
-def _grid(array: zarr.Array[Any], shape: Sequence[int]) -> list[int]:
+def _chunk_counts(array: zarr.Array[Any], shape: Sequence[int]) -> list[int]:
     """Return the number of chunk files of an array of this shape along each of its dimensions."""
     return [-(-size // step) for size, step in zip(shape, array.shards or array.chunks, strict=True)]
 
@@ -48,7 +48,7 @@ def absent_chunks(array: zarr.Array[Any], path: StoragePath) -> tuple[int, int, 
     They are listed, by a request for each thousand in an object store. Of an array in shards, absent shards are
     counted; chunks that a shard lacks would take a read of each shard.
     """
-    present = np.zeros(_grid(array, array.shape), dtype=bool)
+    present = np.zeros(_chunk_counts(array, array.shape), dtype=bool)
     for file in path.files_below():
         name = file.name_below(path)
         place = tuple(map(int, re.findall("[0-9]+", name)))[: present.ndim]
@@ -108,8 +108,8 @@ def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
     from zarr.storage import LocalStore, StorePath
 
     store = path.zarr_store()
-    found = store if isinstance(store, StorePath) else StorePath(LocalStore(store, read_only=True), "")
-    return StorePath(_foreign_store()(found.store, path, found.path, has_blosc=has_blosc), found.path)
+    zarr_store = store if isinstance(store, StorePath) else StorePath(LocalStore(store, read_only=True), "")
+    return StorePath(_foreign_store()(zarr_store.store, path, zarr_store.path, has_blosc=has_blosc), zarr_store.path)
 
 
 @lru_cache(maxsize=1)
@@ -133,12 +133,12 @@ def _foreign_store() -> Any:
             name = key.removeprefix(self._root).lstrip("/")
             (self._path / name).regular()
             with self._path.errors():
-                found = await super().get(key, prototype, byte_range)
-            if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
-                check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)
-            if found is None and isinstance(self._path, Path) and (self._path / name).is_dir():
+                buffer = await super().get(key, prototype, byte_range)
+            if self._has_blosc and buffer is not None and byte_range is None and name not in METADATA:
+                check_blosc(buffer[:BLOSC_HEADER_BYTES].to_bytes(), len(buffer), self._path / name)
+            if buffer is None and isinstance(self._path, Path) and (self._path / name).is_dir():
                 msg = f"chunk {self._path / name} is a directory."
                 raise InputError(msg)
-            return found
+            return buffer
 
     return ForeignStore

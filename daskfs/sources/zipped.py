@@ -47,7 +47,7 @@ class NpzFile:
         """Return a reader of one member; a deflated one is unpacked on its first use in a process."""
         entry, where = self._entry(member)
         is_stored = entry.compress_type == zipfile.ZIP_STORED
-        return NpyFile(self._stored(entry, where) if is_stored else _unpack(self.path, entry.filename), where)
+        return NpyFile(self._range_of(entry, where) if is_stored else _unpack(self.path, entry.filename), where)
 
     def open_checked(self, member: str) -> NpyFile:
         """Return a reader of one member, whose checksum has been compared; for a stored one that is a pass over it."""
@@ -80,7 +80,7 @@ class NpzFile:
             raise InputError(msg)
         return entry, where
 
-    def _stored(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
+    def _range_of(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
         head = b""
         # In a zip file that lost its beginning, offsets may be negative.
         if entry.header_offset >= 0:

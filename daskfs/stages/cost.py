@@ -87,7 +87,7 @@ def grown(process: Cost, *permanent: Held) -> Cost:
 
     An empty process, of which no memory is planned, stays empty.
     """
-    return (*process, *(held for held in permanent if held not in process)) if process else process
+    return (*process, *(item for item in permanent if item not in process)) if process else process
 
 
 def held_from(raw: Mapping[str, Any]) -> Held:
@@ -101,7 +101,7 @@ def held_from(raw: Mapping[str, Any]) -> Held:
 
 def total(cost: Iterable[Held]) -> int:
     """Return the bytes of a cost."""
-    return sum(held.nbytes for held in cost)
+    return sum(item.nbytes for item in cost)
 
 
 def fullest(*moments: Iterable[Held]) -> Cost:

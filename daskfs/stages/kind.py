@@ -86,14 +86,14 @@ def kind_of(reference: str) -> StageKind[Any]:
     StoreError
         If the reference is not to a stage kind of this package; nothing outside :data:`FOLDERS` is imported.
     """
-    found, match = None, REFERENCE.fullmatch(reference)
+    kind, match = None, REFERENCE.fullmatch(reference)
     if match:
         with suppress(ModuleNotFoundError):
-            found = getattr(import_module(match[1]), match[2] + SUFFIX, None)
-    if not isinstance(found, StageKind):
+            kind = getattr(import_module(match[1]), match[2] + SUFFIX, None)
+    if not isinstance(kind, StageKind):
         msg = f"a stage is of kind {reference!r}, which this daskfs does not have"
         raise StoreError(msg)
-    return found
+    return kind
 
 
 def name_of(reference: str) -> str:

@@ -57,9 +57,9 @@ def check_memory(
         f"{'Start workers with one of' if is_joined else 'Set cluster.memory_limit to'} {enough} MiB or more"
         f"{'' if is_joined and threads == 1 else f', or start fewer {fewer}'}"
     )
-    wanted = workers.count * enough * MiB + workers.driver
-    if workers.machine is not None and wanted > workers.machine.nbytes:
-        msg += f": with the driver they would need {wanted / MiB:.0f} MiB, and there are {workers.machine}"
+    needed_bytes = workers.count * enough * MiB + workers.driver
+    if workers.machine is not None and needed_bytes > workers.machine.nbytes:
+        msg += f": with the driver they would need {needed_bytes / MiB:.0f} MiB, and there are {workers.machine}"
     msg += "."
     if (advice := kind_of(stage.kind).advice) is not None:
         msg += advice(stage.parameters)

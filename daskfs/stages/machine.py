@@ -68,13 +68,13 @@ def _of_groups(root: Path) -> Iterator[Memory]:
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
     except OSError:  # no Linux
         return
-    own = {names: path for _, names, path in (line.split(":", 2) for line in groups)}
-    own_v1 = next((path for names, path in own.items() if "memory" in names.split(",")), None)
+    path_by_controllers = {names: path for _, names, path in (line.split(":", 2) for line in groups)}
+    own_v1 = next((path for names, path in path_by_controllers.items() if "memory" in names.split(",")), None)
     for line in mounts:
         left, _, right = line.partition(" - ")
         kind, _, options = (*right.split(" ", 2), "", "")[:3]
         is_v1 = kind == "cgroup" and "memory" in options.split(",")
-        path = own_v1 if is_v1 else own.get("") if kind == "cgroup2" else None
+        path = own_v1 if is_v1 else path_by_controllers.get("") if kind == "cgroup2" else None
         if path is None:
             continue
         # blanks are octal numbers; a container mounts a part of the hierarchy, and sees nothing outside of it
@@ -108,5 +108,5 @@ def _of_batch_system(environment: Mapping[str, str]) -> Iterator[Memory]:
 
 def _size(text: str, unit: str = "") -> int:
     """Return a size in bytes, such as 4096, 16gb or 9.200G; 0 for any other text."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
-    return 0 if found is None else int(float(found[1]) * UNITS[found[2].upper() or unit])
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
+    return 0 if match is None else int(float(match[1]) * UNITS[match[2].upper() or unit])

@@ -17,8 +17,8 @@ _CLEAR = Path("/proc/self/clear_refs")
 @cache
 def _trim() -> Callable[[int], object] | None:
     """Return ``malloc_trim`` of the C library; cached, since a lookup may take longer than a call."""
-    found: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return found
+    trim: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim
 
 
 def release_freed() -> None:

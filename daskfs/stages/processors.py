@@ -18,8 +18,8 @@ def computed_by() -> str:
     import scipy.linalg.blas  # noqa: F401  # otherwise SciPy's BLAS is listed only if something has loaded it
     from threadpoolctl import threadpool_info
 
-    loaded = [found for found in threadpool_info() if found["user_api"] == "blas"]
-    kernels = sorted({f"{found['internal_api']} {found.get('architecture', '')}".strip() for found in loaded})
+    loaded = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    kernels = sorted({f"{library['internal_api']} {library.get('architecture', '')}".strip() for library in loaded})
     simd = _simd()
     features = [*simd.get("baseline", ()), *simd.get("found", ())]
     return f"{', '.join(kernels) or 'no known BLAS'}, NumPy {' '.join(features)}".strip()

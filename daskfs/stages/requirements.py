@@ -29,19 +29,21 @@ Versions = tuple[tuple[str, str], ...]
 @lru_cache(maxsize=1)
 def installed_versions() -> Versions:
     """Return the versions in this process of daskfs, its :data:`LIBRARIES`, and the BLAS of NumPy and SciPy."""
-    found = {"daskfs": installed_version(), **{name: version(name) for name in LIBRARIES}}
+    versions = {"daskfs": installed_version(), **{name: version(name) for name in LIBRARIES}}
     for package in (np, scipy):
         blas = package.show_config(mode="dicts")["Build Dependencies"]["blas"]
-        found[f"BLAS of {package.__name__}"] = f"{blas.get('name')} {blas.get('version')}"
-    return tuple(found.items())
+        versions[f"BLAS of {package.__name__}"] = f"{blas.get('name')} {blas.get('version')}"
+    return tuple(versions.items())
 
 
 @lru_cache(maxsize=8)
 def differences(versions: Versions) -> str:
     """List the versions in this process that differ from the driver's; empty if none do."""
-    own = dict(installed_versions())
+    ours = dict(installed_versions())
     return ", ".join(
-        f"{name} {own.get(name, 'none')} (the driver: {theirs})" for name, theirs in versions if own.get(name) != theirs
+        f"{name} {ours.get(name, 'none')} (the driver: {theirs})"
+        for name, theirs in versions
+        if ours.get(name) != theirs
     )
 
 

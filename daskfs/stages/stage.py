@@ -71,9 +71,9 @@ class Stage:
     cost: Cost = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(cls, kind: StageKind[P], name: str, n_units: int, parameters: P, cost: Cost, **own: Any) -> Stage:
+    def of(cls, kind: StageKind[P], name: str, n_units: int, parameters: P, cost: Cost, **fields: Any) -> Stage:
         """Return a stage of a kind whose units have the given memory cost."""
-        return cls(name, kind.reference, n_units, parameters, total(cost), **own, cost=cost)
+        return cls(name, kind.reference, n_units, parameters, total(cost), **fields, cost=cost)
 
     @property
     def kind_name(self) -> str:
@@ -88,9 +88,9 @@ class Stage:
         """Return the parameters of the stage if it is of one of `kinds`, else None."""
         return cast("P", self.parameters) if self.is_of(*kinds) else None
 
-    def with_more(self, *held: Held, **changed: Any) -> Stage:
+    def with_more(self, *items: Held, **changed: Any) -> Stage:
         """Return a copy with items added to the cost and other fields replaced."""
-        return replace(self.costing((*self.cost, *held)), **changed)
+        return replace(self.costing((*self.cost, *items)), **changed)
 
     def costing(self, cost: Cost) -> Stage:
         """Return a copy with another cost."""
@@ -149,7 +149,7 @@ class Plan:
 
 def first_parameters(stages: Iterable[Stage], kind: StageKind[P]) -> P | None:
     """Return the parameters of the first stage of a kind, None if there is none."""
-    return next((found for stage in stages if (found := stage.parameters_of(kind)) is not None), None)
+    return next((parameters for stage in stages if (parameters := stage.parameters_of(kind)) is not None), None)
 
 
 def stages_to_json(stages: Iterable[Stage]) -> list[dict[str, Any]]:
@@ -196,11 +196,11 @@ def _stage_from(raw: Mapping[str, Any]) -> Stage:
 
 def most_written(stages: Sequence[Stage]) -> int:
     """Return the most bytes of outputs that exist at once: those of finished loops and searches are deleted."""
-    kept = most = 0
+    present = most = 0
     for stage in stages:
-        kept += stage.bytes_written
-        most = max(most, kept)
-        kept -= sum(one.bytes_written for one in stages if one.needed_until == stage.name)
+        present += stage.bytes_written
+        most = max(most, present)
+        present -= sum(one.bytes_written for one in stages if one.needed_until == stage.name)
     return most
 
 

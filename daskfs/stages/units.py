@@ -61,9 +61,9 @@ class _Asked(Store):
 
 def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayPlan]:
     """Return by name the arrays that several units of a stage write to, including those that are cleared later."""
-    asked = _Asked(context.store.root)
-    create_arrays(context.with_store(asked), stages)
-    return asked.arrays
+    recording = _Asked(context.store.root)
+    create_arrays(context.with_store(recording), stages)
+    return recording.arrays
 
 
 @lru_cache(maxsize=4)

@@ -120,20 +120,21 @@ def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> di
         is_chunk = root.is_remote and "/c/" in name
         folders.setdefault(name.partition("/c/")[0] if is_chunk else name.rpartition("/")[0], []).append(name)
     is_listed = {
-        folder: len(some) > FEW and (not root.is_remote or (whole and folder != "")) for folder, some in folders.items()
+        folder: len(children) > FEW and (not root.is_remote or (whole and folder != ""))
+        for folder, children in folders.items()
     }
-    single = [name for folder, some in folders.items() if not is_listed[folder] for name in some]
-    asked = {name for folder, some in folders.items() if is_listed[folder] for name in some}
-    found: dict[str, int] = {}
+    single = [name for folder, children in folders.items() if not is_listed[folder] for name in children]
+    names_to_list = {name for folder, children in folders.items() if is_listed[folder] for name in children}
+    size_by_name: dict[str, int] = {}
 
     def sizes_in(folder: str) -> list[tuple[str, int]]:
         return (root / folder).sizes_in(f"{folder}/" if folder else "")
 
-    for known in map_concurrent(root, sizes_in, filter(is_listed.get, folders)):
-        found.update({name: size for name, size in known if name in asked})
+    for listing in map_concurrent(root, sizes_in, filter(is_listed.get, folders)):
+        size_by_name.update({name: size for name, size in listing if name in names_to_list})
     of_single = zip(single, map_concurrent(root, lambda name: _size(root, name), single), strict=True)
-    found.update({name: size for name, size in of_single if size is not None})
-    return found
+    size_by_name.update({name: size for name, size in of_single if size is not None})
+    return size_by_name
 
 
 def _size(root: StoragePath, name: str) -> int | None:

@@ -115,7 +115,7 @@ class LocalPath(PosixPath):
         path = self / name
         for folder in path.parents[: max(0, len(path.parts) - len(self.parts) - 1)]:
             if folder.is_symlink():
-                raise _refused(folder, "is a symbolic link")
+                raise _link_error(folder, "is a symbolic link")
         return path
 
     def own_folder(self, name: str) -> LocalPath:
@@ -134,7 +134,7 @@ class LocalPath(PosixPath):
             descriptor = os.open(self, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         except OSError as error:
             if error.errno in LINK and self.is_symlink():
-                raise _refused(self, "is a symbolic link") from error
+                raise _link_error(self, "is a symbolic link") from error
             raise
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode):
@@ -142,7 +142,7 @@ class LocalPath(PosixPath):
         os.close(descriptor)
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self))
-        raise _refused(self, "is a pipe, a device or a socket")
+        raise _link_error(self, "is a pipe, a device or a socket")
 
     # --------------------------------------------------------------------------------------------------------- reading
     def read_own(self) -> bytes:
@@ -327,7 +327,7 @@ class LocalPath(PosixPath):
             temporary.unlink(missing_ok=True)
 
 
-def _refused(path: Path, what: str) -> StoreError:
+def _link_error(path: Path, what: str) -> StoreError:
     return StoreError(f"{path} {what}: files of a run are opened only where they lie; put the file itself there.")
 
 

@@ -150,7 +150,7 @@ class ObjectPath(PureObjectPath):
 
     def is_dir(self) -> bool:
         """Return whether any object is below this name."""
-        return next(iter(self._listed(1)), None) is not None
+        return next(iter(self._list_pages(1)), None) is not None
 
     def exists(self) -> bool:
         """Return whether there is an object of this name, or anything below it."""
@@ -158,24 +158,24 @@ class ObjectPath(PureObjectPath):
 
     is_there = exists
 
-    def _listed(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
+    def _list_pages(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
         # the prefix ends where a name does: "a/b" lists what is in "a/b/", and not "a/bc"
         prefix, last = f"{self.key}/" if self.key else None, None
         begun = time.monotonic()
         for attempt in itertools.count(1):
             try:
                 with as_os_errors(self):
-                    for found in client_of(self.root).list(prefix, offset=last, chunk_size=at_once):
-                        yield from found
-                        last = found[-1]["path"]
+                    for page in client_of(self.root).list(prefix, offset=last, chunk_size=at_once):
+                        yield from page
+                        last = page[-1]["path"]
                 return
             except OSError as error:
                 pause(error, attempt, begun)
 
     def objects(self) -> Iterator[tuple[ObjectPath, ObjectStatus]]:
         """Yield all objects below this name with their metadata, one request per thousand."""
-        for found in self._listed():
-            yield ObjectPath(self.root, found["path"]), _status(found)
+        for meta in self._list_pages():
+            yield ObjectPath(self.root, meta["path"]), _status(meta)
 
     def files_matching(self, pattern: Sequence[str]) -> Iterator[tuple[ObjectPath, ObjectStatus]]:
         """Yield the objects below this name that match the parts of a pattern, and their status."""
@@ -196,8 +196,8 @@ class ObjectPath(PureObjectPath):
     def iterdir(self) -> Iterator[ObjectPath]:
         """Yield the direct children of this name; raise ``FileNotFoundError`` if it has none."""
         prefix = f"{self.key}/" if self.key else None
-        found = with_retries(self, lambda: client_of(self.root).list_with_delimiter(prefix))
-        names = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        listing = with_retries(self, lambda: client_of(self.root).list_with_delimiter(prefix))
+        names = [*listing["common_prefixes"], *(one["path"] for one in listing["objects"])]
         if not names:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
         for name in names:
@@ -221,8 +221,8 @@ class ObjectPath(PureObjectPath):
 
     def read_range(self, start: int, stop: int) -> memoryview:
         """Return bytes ``start:stop`` of the object, fewer if it ends before `stop`; ``EOFError`` if before `start`."""
-        found = with_retries(self, lambda: client_of(self.root).get_range(self.key, start=start, end=stop))
-        return memoryview(found)
+        block = with_retries(self, lambda: client_of(self.root).get_range(self.key, start=start, end=stop))
+        return memoryview(block)
 
     def open_whole(self) -> IO[bytes]:
         """Fetch an object that fits memory by one request."""
@@ -246,8 +246,8 @@ class ObjectPath(PureObjectPath):
     def stream(self, block_bytes: int) -> Iterator[tuple[int, Iterator[bytes | memoryview]]]:
         """Open the object for one sequential read: yield its size and an iterator over its blocks."""
         with as_os_errors(self):
-            found = client_of(self.root).get(self.key)
-            yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
+            answer = client_of(self.root).get(self.key)
+            yield int(answer.meta["size"]), (memoryview(block) for block in answer.stream(min_chunk_size=block_bytes))
 
     @contextmanager
     def zip_archive(self, request_bytes: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
@@ -272,11 +272,11 @@ class ObjectPath(PureObjectPath):
 
     def _fill_piece(self, piece: tuple[int, memoryview]) -> None:
         offset, view = piece
-        found = self.read_range(offset, offset + len(view))
-        if len(found) < len(view):
+        block = self.read_range(offset, offset + len(view))
+        if len(block) < len(view):
             msg = f"{self} ended while it was being read"
             raise EOFError(msg)
-        view[:] = found
+        view[:] = block
 
     def zarr_store(self) -> Any:
         """Return the Zarr store of the array or group at this path."""
@@ -365,7 +365,7 @@ class ObjectPath(PureObjectPath):
             If it was deleted, or there is no such bucket.
         """
         had: Any = {key: value for key, value in zip(TAG_KEYS, tag, strict=True) if value is not None}
-        own, deadline = is_own or data.__eq__, time.monotonic() + PATIENCE.total_seconds()
+        is_ours, deadline = is_own or data.__eq__, time.monotonic() + PATIENCE.total_seconds()
         for attempt in itertools.count():
             try:
                 with as_os_errors(self):
@@ -375,11 +375,11 @@ class ObjectPath(PureObjectPath):
                 if error.errno not in UNDECIDED:
                     raise
                 failure = error
-            found, there = self._read_if_there()
-            if there != tag and not own(found):  # one bad answer does not decide
-                found, there = self._read_if_there()
+            current, there = self._read_if_there()
+            if there != tag and not is_ours(current):  # one bad answer does not decide
+                current, there = self._read_if_there()
             if there != tag:
-                if own(found):
+                if is_ours(current):
                     return there
                 if there == NEW:
                     raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self)) from failure
@@ -399,8 +399,8 @@ class ObjectPath(PureObjectPath):
         """Return the object and its tag, which changes with every write."""
 
         def request() -> tuple[bytes, Tag]:
-            found = client_of(self.root).get(self.key)
-            return bytes(found.bytes()), (found.meta["e_tag"], found.meta["version"])
+            answer = client_of(self.root).get(self.key)
+            return bytes(answer.bytes()), (answer.meta["e_tag"], answer.meta["version"])
 
         return with_retries(self, request)
 
@@ -499,8 +499,8 @@ class ObjectFile(io.RawIOBase):
 
 def delete_objects(paths: Iterable[ObjectPath]) -> None:
     """Delete objects of one bucket, a thousand per request; ignore missing ones."""
-    found = list(paths)
-    for start in range(0, len(found), LISTED):
-        delete = partial(client_of(found[0].root).delete, [path.key for path in found[start : start + LISTED]])
+    objects = list(paths)
+    for start in range(0, len(objects), LISTED):
+        delete = partial(client_of(objects[0].root).delete, [path.key for path in objects[start : start + LISTED]])
         with suppress(FileNotFoundError):
-            with_retries(found[start], delete)
+            with_retries(objects[start], delete)

@@ -165,7 +165,7 @@ class ChunkedArray:
         count_bytes(read=len(positions) * self._chunk_bytes)
         try:
             if self._is_plain:
-                return self._read(regions, positions)[within]
+                return self._read_chunks(regions, positions)[within]
             absent = (path for path in map(self._path, positions) if not self._foreign and not path.is_file())
             if (path := next(absent, None)) is not None:
                 raise self._missing(path)
@@ -181,7 +181,7 @@ class ChunkedArray:
             msg = f"cannot decode chunk {', '.join(map(str, paths))}: {error}."
             if self._foreign:
                 raise StoreError(msg) from error
-            msg += f" {_removed(damaged)}: {self._watch.remedy}"
+            msg += f" {_how_to_remove(damaged)}: {self._watch.remedy}"
             raise DamagedError(msg, damaged) from error
 
     def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]]:
@@ -210,20 +210,20 @@ class ChunkedArray:
     def _path(self, position: tuple[int, ...]) -> StoragePath:
         return self._root / self._array.metadata.encode_chunk_key(position)
 
-    def _read(self, regions: list[range], positions: list[tuple[int, ...]]) -> np.ndarray:
+    def _read_chunks(self, regions: list[range], positions: list[tuple[int, ...]]) -> np.ndarray:
         """Read chunk by chunk; from an object store, prefetch the next ones.
 
         At least half of a single chunk is returned as a view.
         """
         whole: np.ndarray | None = None
-        found = map_concurrent(self._root, self._encoded, positions, self._chunk_bytes)
+        chunks = map_concurrent(self._root, self._read_encoded, positions, self._chunk_bytes)
         for position in positions:
             origin = [i * c for i, c in zip(position, self.chunks, strict=True)]
             shared = [
                 range(max(r.start, o), min(r.stop, o + c)) for r, o, c in zip(regions, origin, self.chunks, strict=True)
             ]
             within = tuple(slice(r.start - o, r.stop - o) for r, o in zip(shared, origin, strict=True))
-            part = self._chunk(position, next(found))[within]
+            part = self._chunk(position, next(chunks))[within]
             if len(positions) == 1 and 2 * part.nbytes >= self._chunk_bytes:
                 return part
             if whole is None:
@@ -232,7 +232,7 @@ class ChunkedArray:
             whole[place] = part
         return np.empty([len(r) for r in regions], self.dtype) if whole is None else whole
 
-    def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
+    def _read_encoded(self, position: tuple[int, ...]) -> np.ndarray:
         """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         try:
             path = self._path(position)
@@ -245,11 +245,11 @@ class ChunkedArray:
         first = [] if encoded is None else [encoded]
 
         def look() -> np.ndarray:
-            return self._decoded(position, first.pop() if first else self._encoded(position))
+            return self._decode_chunk(position, first.pop() if first else self._read_encoded(position))
 
         return look_twice(self._path(position), look, *DECODE_ERRORS)
 
-    def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
+    def _decode_chunk(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
         """Decode one chunk with the codecs of :func:`zarr_document`.
 
         Zarr passes each chunk to a thread and back, which costs more than decoding a small one, and copies it into
@@ -271,10 +271,10 @@ class ChunkedArray:
         return chunk
 
     def _missing(self, path: StoragePath) -> DamagedError:
-        found = path.is_there()
+        is_there = path.is_there()
         if self._watch.may_change():
             try_to_remove(path)
-        return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {self._watch.remedy}", [path])
+        return DamagedError(f"chunk {path} is {'no file' if is_there else 'missing'}: {self._watch.remedy}", [path])
 
     def _remove_damaged(self, positions: list[tuple[int, ...]]) -> list[StoragePath]:
         """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""
@@ -336,7 +336,7 @@ def _has_failed(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-def _removed(damaged: list[StoragePath]) -> str:
+def _how_to_remove(damaged: list[StoragePath]) -> str:
     remains = any(path.is_there() for path in damaged)  # in a read-only store
     return "Delete it" if remains else "It was removed"
 
@@ -384,9 +384,9 @@ def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     problems = (MetadataValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
     missing = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
     try:
-        found = json.loads((root / METADATA).read_bytes() if document is None else document)
-        check_codecs(found, root)
-        return zarr.Array.from_dict(_noting_store(root), found).with_config({"write_empty_chunks": True})
+        metadata = json.loads((root / METADATA).read_bytes() if document is None else document)
+        check_codecs(metadata, root)
+        return zarr.Array.from_dict(_noting_store(root), metadata).with_config({"write_empty_chunks": True})
     except InputError as error:
         raise StoreError(str(error).removesuffix(".")) from None
     except (*problems, *missing) as error:

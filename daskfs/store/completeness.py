@@ -51,8 +51,10 @@ def lost_outputs(store: Store, stage: str, units: Sequence[int], fingerprint: st
     """
     _, lost = _find_outputs(store, store.records.matching(stage, units, fingerprint))
     recorded = store.records.units(stage)
-    some = [unit for unit in units if unit in recorded]
-    damaged = [unit for unit, record in zip(some, store.records.each(stage, some), strict=True) if record is None]
+    known_units = [unit for unit in units if unit in recorded]
+    damaged = [
+        unit for unit, record in zip(known_units, store.records.each(stage, known_units), strict=True) if record is None
+    ]
     return [
         *(name for names in lost.values() for name in names),
         *(f"{layout.records_of(stage)}{unit:06d}" for unit in damaged),

@@ -95,32 +95,32 @@ class Context:
 
     def labels_of(self, rows: np.ndarray) -> Labels | None:
         """Return the labels of rows, shape (n_rows,), ascending, with all class names; None if there are none."""
-        known = self.labels(slice(0, 0))
-        return known and replace(known, values=self._gathered(lambda part: self.labels(part).values, rows))  # type: ignore[union-attr]
+        empty = self.labels(slice(0, 0))
+        return empty and replace(empty, values=self._read_rows(lambda part: self.labels(part).values, rows))  # type: ignore[union-attr]
 
     def sample_column_of(self, name: str, rows: np.ndarray) -> np.ndarray | None:
         """Return a per-sample column of rows, shape (n_rows,), ascending; None if there is none."""
         if self.sample_column(name, slice(0, 0)) is None:
             return None
-        return self._gathered(lambda part: self.sample_column(name, part), rows)
+        return self._read_rows(lambda part: self.sample_column(name, part), rows)
 
-    def _gathered(self, read: Callable[[slice], Any], rows: np.ndarray) -> np.ndarray:
+    def _read_rows(self, read: Callable[[slice], Any], rows: np.ndarray) -> np.ndarray:
         """Return the values of some rows, read a chunk at a time."""
-        found = [read(slice(0, 0))]
+        parts = [read(slice(0, 0))]
         for part in row_blocks(self.tiles.shape.n_samples, LABEL_CHUNK_ROWS):
             low, high = np.searchsorted(rows, [part.start, part.stop])
             if low < high:
-                found.append(read(part)[rows[low:high] - part.start])
-        return np.concatenate(found)
+                parts.append(read(part)[rows[low:high] - part.start])
+        return np.concatenate(parts)
 
     def label_counts(self) -> LabelCounts | None:
         """Return facts about the labels and weights of all rows; None if there are no labels."""
         if self.labels(slice(0, 0)) is None:
             return None
-        given = (layout.LABELS_JSON, layout.SAMPLE_COLUMN_JSON.format("weights"))
-        if all(self.store.read_json(name) is None for name in given):
+        names = (layout.LABELS_JSON, layout.SAMPLE_COLUMN_JSON.format("weights"))
+        if all(self.store.read_json(name) is None for name in names):
             return label_counts_of(self.tiles)[0]
-        return _counted(self.tiles.shape.n_samples, self.labels, self.weights)[0]
+        return _count_labels(self.tiles.shape.n_samples, self.labels, self.weights)[0]
 
     def weights(self, rows: slice = slice(None)) -> np.ndarray | None:
         """Return the weights of some rows, shape (n_rows,), float64; None if every row counts for one.
@@ -131,8 +131,8 @@ class Context:
 
     def sample_column(self, name: str, rows: slice = slice(None)) -> np.ndarray | None:
         """Return some rows of a column in :data:`daskfs.sources.base.SAMPLE_COLUMNS`, shape (n_rows,), or None."""
-        given = stored_sample_column(self.store, name, rows)
-        return given if given is not None else sample_column_of(self.tiles, name, rows)
+        column = stored_sample_column(self.store, name, rows)
+        return column if column is not None else sample_column_of(self.tiles, name, rows)
 
     def counted_labels(self) -> Labels | None:
         """Return the labels of all rows; a row of weight 0 is unlabeled here."""
@@ -148,8 +148,8 @@ class Context:
 
     def classes(self) -> tuple[str, ...]:
         """Return the class names, empty if labels are not classes, without reading labels."""
-        given = self.store.read_json(layout.LABELS_JSON)
-        return self.tiles.info.classes if given is None or given["task"] is None else tuple(given["classes"])
+        facts = self.store.read_json(layout.LABELS_JSON)
+        return self.tiles.info.classes if facts is None or facts["task"] is None else tuple(facts["classes"])
 
     def counted_rows(self, rows: slice) -> tuple[Labels, np.ndarray | None]:
         """Return the labels and weights of some rows; a row of weight 0 is unlabeled.
@@ -192,7 +192,7 @@ def _put_blocks(store: Store, name: str, parts: Iterable[np.ndarray], n_rows: in
 def put_label_counts(store: Store, n_samples: int) -> None:
     """Store the counts of labels that were put, by weights and batches that were put; without labels there are none."""
     described = store.read_json(layout.SAMPLE_COLUMN_JSON.format("batch"))
-    counts = _counted(
+    counts = _count_labels(
         n_samples,
         partial(stored_labels, store),
         partial(stored_sample_column, store, "weights"),
@@ -204,16 +204,16 @@ def put_label_counts(store: Store, n_samples: int) -> None:
 
 def label_counts_of(tiles: Tiles) -> list[LabelCounts | None]:
     """Return the counts of the labels of all rows of tiles, then those of each batch; [None] without labels."""
-    found = tiles.store.read_json(layout.LABEL_COUNTS)
-    if found is not None:
-        return [one and LabelCounts.from_json(one) for one in found["counts"]]
+    stored = tiles.store.read_json(layout.LABEL_COUNTS)
+    if stored is not None:
+        return [one and LabelCounts.from_json(one) for one in stored["counts"]]
     # tiles in memory
     weights, batch = (partial(sample_column_of, tiles, name) for name in ("weights", "batch"))
     n_batches = len((tiles.info.facts.get("batch") or {"names": ()})["names"])
-    return _counted(tiles.shape.n_samples, tiles.labels, weights, batch, n_batches)
+    return _count_labels(tiles.shape.n_samples, tiles.labels, weights, batch, n_batches)
 
 
-def _counted(
+def _count_labels(
     n_samples: int,
     read_labels: Callable[[slice], Labels | None],
     read_weights: Callable[[slice], np.ndarray | None],
@@ -221,10 +221,10 @@ def _counted(
     n_batches: int = 0,
 ) -> list[LabelCounts | None]:
     """Count the labels of all rows and of each batch, a chunk at a time."""
-    known = read_labels(slice(0, 0))
-    if known is None:
+    empty = read_labels(slice(0, 0))
+    if empty is None:
         return [None]
-    counters = [LabelCounter(known.task, known.classes) for _ in range(1 + n_batches)]
+    counters = [LabelCounter(empty.task, empty.classes) for _ in range(1 + n_batches)]
     for rows in row_blocks(n_samples, LABEL_CHUNK_ROWS):
         labels, weights, batch = read_labels(rows), read_weights(rows), read_batch(rows)
         assert labels is not None
@@ -233,27 +233,27 @@ def _counted(
             order = np.argsort(batch, kind="stable")
             ends = np.searchsorted(batch[order], np.arange(n_batches + 1))
             for counter, start, stop in zip(counters[1:], ends[:-1], ends[1:], strict=True):
-                own = order[start:stop]
-                counter.add(labels.values[own], None if weights is None else weights[own])
+                batch_rows = order[start:stop]
+                counter.add(labels.values[batch_rows], None if weights is None else weights[batch_rows])
     return [counter.counts() for counter in counters]
 
 
 def stored_labels(store: Store, rows: slice = slice(None)) -> Labels | None:
     """Return some of the labels that :func:`put_labels` stored, None if there are none."""
-    found = store.read_json(layout.LABELS_JSON)
-    if found is None or found["task"] is None:
+    facts = store.read_json(layout.LABELS_JSON)
+    if facts is None or facts["task"] is None:
         return None
-    return Labels(found["task"], store.open(layout.LABELS)[rows], tuple(found["classes"]))
+    return Labels(facts["task"], store.open(layout.LABELS)[rows], tuple(facts["classes"]))
 
 
 def put_sample_column(store: Store, column: StoredColumn | None) -> None:
     """Check and store a per-sample column and its summary; do nothing for None."""
     if column is not None:
-        found = COLUMNS[column.what](column.parts, column.origin)
+        checked = COLUMNS[column.what](column.parts, column.origin)
         name = layout.SAMPLE_COLUMN.format(column.what)
-        for _ in _put_blocks(store, name, found.stored(), column.n_samples, found.dtype):
+        for _ in _put_blocks(store, name, checked.stored(), column.n_samples, checked.dtype):
             pass
-        store.write_json(layout.SAMPLE_COLUMN_JSON.format(column.what), found.described())
+        store.write_json(layout.SAMPLE_COLUMN_JSON.format(column.what), checked.described())
 
 
 def put_weights(store: Store, weights: np.ndarray | None) -> None:

@@ -42,7 +42,7 @@ def from_document(name: str, document: dict[str, Any]) -> tuple[dict[str, Any], 
 
 def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
     """Return the checksums of the documents of a store that are there, whole, and of the epoch that it is in."""
-    found = dict[str, int]()
+    checksums = dict[str, int]()
     for name in NAMES:
         with suppress(OSError, AttributeError, StoreError, ValueError, RecursionError):
             document = look_twice(
@@ -52,8 +52,8 @@ def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
                 is_wrong=lambda document: document is None,
             )
             if document is not None and document[2] and epoch.counts(name, *document[1:]):
-                found[name] = document[2]
-    return found
+                checksums[name] = document[2]
+    return checksums
 
 
 def _checksum(name: str, value: Mapping[str, Any], epoch: str) -> int:

@@ -110,8 +110,8 @@ class Epoch:
         if self._head is None:
             self._head = self._read_head()
         current, inherited = self._head.get("epoch"), self._head.get("inherited", {}).get(stage, ())
-        own = [name for name in names if epoch_of(name) is not None and current in (None, epoch_of(name))]
-        return [*(name for name in inherited if name in names), *sorted(own, key=place_of)]
+        current_names = [name for name in names if epoch_of(name) is not None and current in (None, epoch_of(name))]
+        return [*(name for name in inherited if name in names), *sorted(current_names, key=place_of)]
 
     def forget(self) -> None:
         """Read ``.epoch`` again for the next question about record files."""

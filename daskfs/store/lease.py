@@ -122,21 +122,21 @@ class Lease:
         InUseError
             If a live process holds it after `wait_seconds`.
         """
-        told, give_up = False, time.monotonic() + wait_seconds
+        is_told, give_up = False, time.monotonic() + wait_seconds
         while not self._is_written(NEW):
             try:
-                held, tag = self._read()
+                lock, tag = self._read_lock()
             except FileNotFoundError:  # released meanwhile
                 continue
-            seconds = float(held.get("seconds", self.seconds))
-            if not told:
-                told = True
-                tell(waiting(self.root, held.get("owner"), max(wait_seconds, seconds * (1 + MARGIN))))
+            seconds = float(lock.get("seconds", self.seconds))
+            if not is_told:
+                is_told = True
+                tell(waiting(self.root, lock.get("owner"), max(wait_seconds, seconds * (1 + MARGIN))))
             if self._has_ended(tag, seconds):
                 if self._is_written(tag):
                     break
             elif time.monotonic() >= give_up:
-                raise in_use(self.root, held.get("owner"), self._key)
+                raise in_use(self.root, lock.get("owner"), self._key)
         if not self.warning:
             self._thread.start()
 
@@ -150,11 +150,11 @@ class Lease:
     def _is_written(self, tag: Tag) -> bool:
         """Write the lock if it still has a tag; return whether it was written."""
         self._n_written += 1  # identical bytes would have the same tag
-        found = {"owner": str(Owner()), "token": self._token, "seconds": self.seconds, "written": self._n_written}
+        content = {"owner": str(Owner()), "token": self._token, "seconds": self.seconds, "written": self._n_written}
         begun = time.time()
         try:
             # an earlier write, whose answer was lost, may have ended only now
-            self._tag = self._path.put_if(json.dumps(found).encode(), tag, lambda data: self._token.encode() in data)
+            self._tag = self._path.put_if(json.dumps(content).encode(), tag, lambda data: self._token.encode() in data)
         except (FileExistsError, FileNotFoundError):
             return False
         except OSError as error:
@@ -167,14 +167,14 @@ class Lease:
         self._renewed = begun
         return True
 
-    def _read(self) -> tuple[dict[str, Any], Tag]:
+    def _read_lock(self) -> tuple[dict[str, Any], Tag]:
         def look() -> tuple[dict[str, Any], Tag]:
             data, tag = self._path.read_tagged()
             try:
-                found = json.loads(data)
+                content = json.loads(data)
             except ValueError:
-                found = None
-            return found if isinstance(found, dict) else {}, tag
+                content = None
+            return content if isinstance(content, dict) else {}, tag
 
         return look_twice(self._path, look, FileNotFoundError, is_wrong=lambda found: not found[0])
 
@@ -189,9 +189,9 @@ class Lease:
             if self._lost is not None or self.warning or self._is_written(self._tag):
                 return
             try:
-                held, _ = self._read()
+                lock, _ = self._read_lock()
                 self._lost = InUseError(
-                    f"{held.get('owner')} has taken over {self.root}, whose lock this process had not renewed for "
+                    f"{lock.get('owner')} has taken over {self.root}, whose lock this process had not renewed for "
                     "long: it stops here, and that one goes on."
                 )
             except FileNotFoundError:
@@ -203,7 +203,7 @@ class Lease:
         if self._thread.is_alive():
             self._thread.join()
         with suppress(OSError):  # it expires anyway
-            if self._lost is None and not self.warning and self._read()[0].get("token") == self._token:
+            if self._lost is None and not self.warning and self._read_lock()[0].get("token") == self._token:
                 self._path.unlink()
 
 
@@ -227,8 +227,8 @@ def lease_state(path: ObjectPath) -> LockState:
     """
     try:
         data, tag = path.read_tagged()
-        found, age = json.loads(data), time.time() - path.stat().st_mtime
-        seconds, owner = float(found["seconds"]), Owner.parse(found["owner"])
+        content, age = json.loads(data), time.time() - path.stat().st_mtime
+        seconds, owner = float(content["seconds"]), Owner.parse(content["owner"])
         expired = seconds * (1 + MARGIN)
         if age > expired + CLOCKS_APART_SECONDS:
             return LockState(is_held=False, owner=owner)

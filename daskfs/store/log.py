@@ -44,7 +44,7 @@ class Log:
             with explain_write_errors(self._path):
                 if self._file is not None and not os.fstat(self._file.fileno()).st_nlink:  # it was deleted
                     self.close()
-                self._file = self._file or _opened(self._path)
+                self._file = self._file or _open_log(self._path)
                 try:
                     self._file.write(line)
                     self._file.flush()
@@ -82,7 +82,7 @@ class Log:
         self._took = self._put - begun
 
 
-def _opened(path: LocalPath) -> IO[bytes]:
+def _open_log(path: LocalPath) -> IO[bytes]:
     """Open a log to append lines, after the end of its last one."""
     file = os.fdopen(path.open_own(os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab+")
     if file.seek(0, os.SEEK_END):

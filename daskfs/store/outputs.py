@@ -48,26 +48,26 @@ class OutputLog:
 
     def add_object(self, name: str, data: bytes | memoryview) -> None:
         """Add an object that was written."""
-        if (outputs := self._current()) is not None:
+        if (outputs := self._outputs_of_unit()) is not None:
             outputs.objects[name] = (len(data), zlib.crc32(data))
 
     def checksum(self, name: str) -> int | None:
         """Return the CRC-32 of an object that this thread has written since it collects, None if it has not."""
-        outputs = self._current()
+        outputs = self._outputs_of_unit()
         return None if outputs is None or name not in outputs.objects else outputs.objects[name][1]
 
     def add_chunks(self, chunks: Mapping[str, Written]) -> None:
         """Add chunks that were written."""
-        if (outputs := self._current()) is not None:
+        if (outputs := self._outputs_of_unit()) is not None:
             outputs.chunks.update(chunks)
 
     def add_earlier(self, record: Record, but: str) -> None:
         """Add the outputs in an earlier record, except the ones below the name `but`."""
-        outputs = self._current()
+        outputs = self._outputs_of_unit()
         assert outputs is not None
         for kind, by_name in (("chunks", outputs.chunks), ("objects", outputs.objects)):
             by_name.update({name: (*said,) for name, said in record[kind].items() if not name.startswith(f"{but}/")})
 
-    def _current(self) -> Outputs | None:
+    def _outputs_of_unit(self) -> Outputs | None:
         outputs: Outputs | None = getattr(self._threads, "outputs", None)
         return outputs

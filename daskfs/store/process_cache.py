@@ -52,11 +52,11 @@ class Holdings:
         """
         with self._lock:
             self._used.add(key)
-            owner, found = self._owner, self._values.get(key)
-        if found is not None:
-            yield from found[0]
+            owner, cached = self._owner, self._values.get(key)
+        if cached is not None:
+            yield from cached[0]
             return
-        kept: list[Value] = []
+        values: list[Value] = []
         taken, is_held = 0, False
         try:
             fits = True
@@ -64,17 +64,17 @@ class Holdings:
                 n_bytes = size(value)
                 fits = fits and self._take(owner, n_bytes, limit)
                 if fits:
-                    kept.append(value)
+                    values.append(value)
                     taken += n_bytes
-                elif kept:
-                    kept = []
+                elif values:
+                    values = []
                 yield value
             is_held = fits
         finally:  # release the bytes however the generator ends
             with self._lock:
                 if owner == self._owner:
                     if is_held and key not in self._values:
-                        self._values[key] = (kept, taken)
+                        self._values[key] = (values, taken)
                     else:
                         self._bytes -= taken
 

@@ -124,7 +124,7 @@ class StoredReader(ABC):
         """Fill value of each column, shape (n_features,); None where NaN stays or no value is missing."""
         return self.store.open(layout.FILL)[0] if self._is_incomplete else None
 
-    def _filled(self, block: Any, columns: slice = slice(None)) -> Any:
+    def _fill_missing(self, block: Any, columns: slice = slice(None)) -> Any:
         return block if self._fill is None else fill_missing(block, self._fill[columns])
 
     def unfilled(self) -> Self:
@@ -215,10 +215,10 @@ class DenseReader(StoredReader):
         return block
 
     def _tile(self, rows: slice, columns: slice) -> np.ndarray:
-        return self._filled(self.array[rows, columns], columns)
+        return self._fill_missing(self.array[rows, columns], columns)
 
     def _sampled_band(self, index: int) -> np.ndarray:
-        return self._filled(self.store.open(layout.SAMPLE.format(index, "values"))[...])
+        return self._fill_missing(self.store.open(layout.SAMPLE.format(index, "values"))[...])
 
 
 class SparseReader(StoredReader):
@@ -244,7 +244,7 @@ class SparseReader(StoredReader):
             return sp.csc_matrix(shape, dtype=self.shape.dtype)
         data = self.store.open(layout.SPARSE_DATA.format(index))[entries]
         rows = self.store.open(layout.SPARSE_INDICES.format(index))[entries]
-        return self._filled(sp.csc_matrix((data, rows, indptr - indptr[0]), shape=shape), slice(start, stop))
+        return self._fill_missing(sp.csc_matrix((data, rows, indptr - indptr[0]), shape=shape), slice(start, stop))
 
     def gathered(self, columns: np.ndarray, rows: slice, index: int) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield row ranges and some columns; the band is read whole."""
@@ -261,7 +261,9 @@ class SparseReader(StoredReader):
         data, indices, indptr = (
             self.store.open(layout.SAMPLE.format(index, part))[...] for part in ("data", "indices", "indptr")
         )
-        return self._filled(sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features)))
+        return self._fill_missing(
+            sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features))
+        )
 
 
 def _cuts(rows: slice, height: int) -> list[int]:

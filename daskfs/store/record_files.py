@@ -170,9 +170,9 @@ class RecordFiles(Records):
             for oldest in list(self._views)[: len(self._views) + 1 - VIEWS]:
                 self._views.pop(oldest)
             self._views[stage] = view
-            own = [place_of(name) for name in files if epoch_of(name) == self._epoch.name]
-            self._alone[stage] = sum(is_alone for is_alone, _ in own)
-            self._n_merged[stage] = max((number for is_alone, number in own if not is_alone), default=-1) + 1
+            places = [place_of(name) for name in files if epoch_of(name) == self._epoch.name]
+            self._alone[stage] = sum(is_alone for is_alone, _ in places)
+            self._n_merged[stage] = max((number for is_alone, number in places if not is_alone), default=-1) + 1
         return view
 
     def _data(self, stage: str, file: str) -> bytes:
@@ -283,13 +283,13 @@ class RecordFiles(Records):
         None if it does not appear in time.
         """
         pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
-        while (found := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
+        while (record := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
             if self._root.is_remote:  # a written object is visible to all at once
                 return self.written(stage, unit, fingerprint, FileNotFoundError)
             self.folder(stage).refresh()
             time.sleep(pause)
             pause *= 2
-        return found
+        return record
 
     def merge(self, stage: str) -> None:
         """Merge the single-record files of a stage that this process has read, if there are many."""
@@ -308,13 +308,13 @@ class RecordFiles(Records):
     def _merge(self, stage: str, lost: Mapping[int, bytes]) -> None:
         """Merge the records of this epoch that have a file each, and lines whose files are lost."""
         view, folder = self._views[stage], self.folder(stage)
-        own = {unit: line for unit, line in view.alone.items() if epoch_of(line.file) == self._epoch.name}
-        lines = dict(sorted({**lost, **{unit: line.line for unit, line in own.items()}}.items()))
+        single = {unit: line for unit, line in view.alone.items() if epoch_of(line.file) == self._epoch.name}
+        lines = dict(sorted({**lost, **{unit: line.line for unit, line in single.items()}}.items()))
         text = b"".join(line + b"\n" for line in lines.values())
         self._epoch.check()
         with explain_write_errors(folder):
             file = next(file for file in self._next_files(stage) if (folder / file).put_first(text))
-        for _ in map_concurrent(self._root, lambda line: (folder / line.file).unlink(missing_ok=True), own.values()):
+        for _ in map_concurrent(self._root, lambda line: (folder / line.file).unlink(missing_ok=True), single.values()):
             pass
         view.merge(file, lines)
         self._alone[stage] = 0

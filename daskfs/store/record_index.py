@@ -85,40 +85,40 @@ class RecordIndex:
     def lines(self, units: Iterable[int]) -> Iterator[bytes | None]:
         """Yield the lines of some units, in order; None for units without one."""
         remaining = iter(units)
-        while some := list(itertools.islice(remaining, AT_ONCE)):
-            found = {unit: self.alone[unit].line for unit in some if unit in self.alone}
+        while units_at_once := list(itertools.islice(remaining, AT_ONCE)):
+            line_by_unit = {unit: self.alone[unit].line for unit in units_at_once if unit in self.alone}
             by_file: dict[int, list[int]] = {}
-            for unit, number in zip(some, self._numbers_of(some), strict=True):
-                if number >= 0 and unit not in found:
+            for unit, number in zip(units_at_once, self._numbers_of(units_at_once), strict=True):
+                if number >= 0 and unit not in line_by_unit:
                     by_file.setdefault(number, []).append(unit)
-            for number, held in by_file.items():
+            for number, units_of_file in by_file.items():
                 lines = self._lines(number)
-                found.update({unit: lines[unit] for unit in held})
-            yield from map(found.get, some)
+                line_by_unit.update({unit: lines[unit] for unit in units_of_file})
+            yield from map(line_by_unit.get, units_at_once)
 
     def lost(self, there: Collection[str]) -> dict[int, bytes]:
         """Return the lines of units whose file is not one of these."""
         gone = {number for number, (file, _) in enumerate(self._merged) if file not in there}
-        found = {unit: held.line for unit, held in self.alone.items() if held.file not in there}
+        lines = {unit: single.line for unit, single in self.alone.items() if single.file not in there}
         if gone:
             merged = [*self.units() - self.alone.keys()]
-            some = [unit for unit, number in zip(merged, self._numbers_of(merged), strict=True) if number in gone]
-            found.update({unit: line for unit, line in zip(some, self.lines(some), strict=True) if line is not None})
-        return found
+            lost = [unit for unit, number in zip(merged, self._numbers_of(merged), strict=True) if number in gone]
+            lines.update({unit: line for unit, line in zip(lost, self.lines(lost), strict=True) if line is not None})
+        return lines
 
     def _numbers_of(self, units: list[int]) -> list[int]:
         """Return the numbers of the merged files that hold some units, -1 for others."""
         if self._sorted is None:
-            held, numbers = np.array(self._units, np.int64), np.array(self._numbers, np.int32)
-            order = np.argsort(held, kind="stable")
-            self._sorted = held[order], numbers[order]
-        held, numbers = self._sorted
-        if not held.size:
+            owners, numbers = np.array(self._units, np.int64), np.array(self._numbers, np.int32)
+            order = np.argsort(owners, kind="stable")
+            self._sorted = owners[order], numbers[order]
+        owners, numbers = self._sorted
+        if not owners.size:
             return [-1] * len(units)
-        wanted = np.array(units, np.int64)
-        last = np.searchsorted(held, wanted, "right") - 1
-        found: list[int] = np.where((last >= 0) & (held[last] == wanted), numbers[last], -1).tolist()
-        return found
+        asked_units = np.array(units, np.int64)
+        last = np.searchsorted(owners, asked_units, "right") - 1
+        result: list[int] = np.where((last >= 0) & (owners[last] == asked_units), numbers[last], -1).tolist()
+        return result
 
     def _lines(self, number: int) -> dict[int, bytes]:
         file, data = self._merged[number]

@@ -21,15 +21,15 @@ RECORD_FILE = re.compile(rf"(\d+)(?:\.([0-9a-f]{{{EPOCH_DIGITS}}}))?\.(json|json
 
 def epoch_of(file: str) -> str | None:
     """Return the epoch in the name of a record file, empty if it has none; None for other files."""
-    found = RECORD_FILE.fullmatch(file)
-    return None if found is None else found[2] or ""
+    match = RECORD_FILE.fullmatch(file)
+    return None if match is None else match[2] or ""
 
 
 def place_of(file: str) -> tuple[bool, int]:
     """Return the sort key of a record file within its epoch: files of many records first, then by number."""
-    found = RECORD_FILE.fullmatch(file)
-    assert found is not None
-    return found[3] == "json", int(found[1])
+    match = RECORD_FILE.fullmatch(file)
+    assert match is not None
+    return match[3] == "json", int(match[1])
 
 
 def encode(record: Mapping[str, Any]) -> bytes:

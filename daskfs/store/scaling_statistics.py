@@ -124,8 +124,8 @@ class Scales:
     @cached_property
     def is_weighted(self) -> bool:
         """Whether rows have weights, of the tiles or given for the run."""
-        given = self._tiles.run.read_json(layout.SAMPLE_COLUMN_JSON.format("weights"))
-        return given is not None or self._tiles.info.facts.get("weights") is not None
+        weights_of_run = self._tiles.run.read_json(layout.SAMPLE_COLUMN_JSON.format("weights"))
+        return weights_of_run is not None or self._tiles.info.facts.get("weights") is not None
 
     def of_rows(self, scaling: Scaling, rows: slice, *, whole: bool = False) -> RowScale:
         """Return the scale of some rows.
@@ -152,8 +152,8 @@ class Scales:
 
     @cached_property
     def _median_sum(self) -> float:
-        known = self._tiles.info.facts.get("median_sum")
-        return median_sum(lambda: iter([self._tiles.row_sums(slice(None))])) if known is None else float(known)
+        stored = self._tiles.info.facts.get("median_sum")
+        return median_sum(lambda: iter([self._tiles.row_sums(slice(None))])) if stored is None else float(stored)
 
     # ----------------------------------------------------------------------------------------------- rescaled values
     def rescaled(self, block: Block, scaling: Scaling | None) -> Block:
@@ -189,11 +189,11 @@ class Scales:
 
     def _scale_of_whole(self, block: Block, scaling: Scaling) -> RowScale:
         """Return the scale of whole rows, to rescale some of their columns."""
-        found = self.of_block(scaling, block)
+        scale = self.of_block(scaling, block)
         if not ends_with(scaling, "unit"):
-            return found
+            return scale
         first = steps_of(scaling).first
-        return RowScale(found.factors, row_norms(block if first is None else scale_rows(block, first, None, found)))
+        return RowScale(scale.factors, row_norms(block if first is None else scale_rows(block, first, None, scale)))
 
     def of_panels(
         self, panels: Sequence[np.ndarray], numbers: Sequence[np.ndarray], scaling: Scaling | None
@@ -208,8 +208,8 @@ class Scales:
         rows = self.of_rows(scaling, slice(0, self._tiles.shape.n_samples))
         scaled = []
         for panel, own_columns in zip(panels, numbers, strict=True):
-            own = None if columns is None else columns.part(own_columns)
-            scaled.append(np.asarray(scale_rows(panel, scaling, own, rows)))
+            panel_columns = None if columns is None else columns.part(own_columns)
+            scaled.append(np.asarray(scale_rows(panel, scaling, panel_columns, rows)))
         return scaled
 
     # ------------------------------------------------------------------------------------------------ valid values

@@ -87,9 +87,9 @@ def seal_of(records: Iterable[Record]) -> Seal:
             checksums.extend(checksum for _, checksum in record[kind].values())
         facts.update(json.dumps([record["unit"], record.get("facts")], sort_keys=True).encode())
         n_records += 1
-    found = np.empty(len(names), ENTRY)
-    found["name"], found["checksum"] = names, checksums
-    entries = merge_entries([found])
+    entry_table = np.empty(len(names), ENTRY)
+    entry_table["name"], entry_table["checksum"] = names, checksums
+    entries = merge_entries([entry_table])
     facts.update(entries.tobytes())
     return Seal(entries, facts.hexdigest()[:DIGITS], n_records)
 
@@ -142,9 +142,9 @@ class Seals:
         `records` are those of its `n_units` units, read only if it is not sealed yet. Return None if there are fewer.
         """
         if position < len(self._sealed):
-            known = self._sealed[position]
-            if (known.label, known.inputs) == (label, inputs):
-                return known
+            earlier = self._sealed[position]
+            if (earlier.label, earlier.inputs) == (label, inputs):
+                return earlier
             del self._sealed[position:]
         seal = seal_of(record for _, record in records)
         if seal.n_records < n_units:
@@ -223,12 +223,12 @@ class Seals:
         if (epoch := self._epoch.name or self._epoch.read_current()) is not None:
             self._put(self._sealed, epoch)
 
-    def _put(self, some: Iterable[Sealed], epoch: str) -> None:
+    def _put(self, seals: Iterable[Sealed], epoch: str) -> None:
         """Write checksums for other processes, unsynced: after a loss of power they are rebuilt from records."""
         assert self._root is not None
         index = self._root.own(layout.SEALS.format(epoch))
         with explain_write_errors(index):
-            for one in some:
+            for one in seals:
                 self._root.own(_table(one)).put(entries_to_bytes(self._entries[one.digest]), synced=False)
             index.put(with_checksum(json.dumps(self._sealed).encode()), synced=False)
 

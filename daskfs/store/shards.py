@@ -52,19 +52,20 @@ class ShardWriter:
         name = SHARD.format(self._name, self._n_shards)
         if self._store.root is None:
             self._store.shards[name] = [
-                self._noted(segment, column, values, size=1, checksum=0) for segment, column, values in _cut(pieces)
+                self._note_piece(segment, column, values, size=1, checksum=0)
+                for segment, column, values in _cut(pieces)
             ]
         else:
-            self._store.write_blocks(name, self._encoded(pieces))
+            self._store.write_blocks(name, self._encode_pieces(pieces))
         self._n_shards += 1
 
-    def _encoded(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
+    def _encode_pieces(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
         for segment, column, values in _cut(pieces):
             block = encode(values)
-            self._noted(segment, column, values, len(block), checksum_of(block))
+            self._note_piece(segment, column, values, len(block), checksum_of(block))
             yield block
 
-    def _noted(self, segment: int, column: str, values: np.ndarray, size: int, checksum: int) -> np.ndarray:
+    def _note_piece(self, segment: int, column: str, values: np.ndarray, size: int, checksum: int) -> np.ndarray:
         number, *_ = self._columns.setdefault(column, (len(self._columns), values.dtype.str, values.shape[1:]))
         count_bytes(written=values.nbytes)
         self._table.append((segment, number, self._n_shards, len(values), size, checksum))
@@ -131,8 +132,8 @@ def _pieces_of(
         column, dtype, row_shape = facts["columns"][fields["column"][i]]
         start = int(starts[i] - starts[np.searchsorted(shard, shard[i])])
         shape = (int(fields["n_rows"][i]), *row_shape)
-        own = SHARD.format(name, shard[i])
-        yield StoredPiece(own, column, dtype, shape, start, int(size[i]), int(fields["checksum"][i]))
+        shard_name = SHARD.format(name, shard[i])
+        yield StoredPiece(shard_name, column, dtype, shape, start, int(size[i]), int(fields["checksum"][i]))
 
 
 def read_pieces(store: Store, pieces: Iterable[StoredPiece]) -> Iterator[np.ndarray]:
@@ -142,12 +143,12 @@ def read_pieces(store: Store, pieces: Iterable[StoredPiece]) -> Iterator[np.ndar
     (:func:`daskfs.storage.map_concurrent`). Raise :class:`DamagedError` for a shard that is missing or damaged.
     """
     if store.root is None:
-        found: Iterable[list[np.ndarray]] = ([store.shards[piece.shard][piece.start]] for piece in pieces)
+        values_of_runs: Iterable[list[np.ndarray]] = ([store.shards[piece.shard][piece.start]] for piece in pieces)
     else:
         runs = list(_runs(pieces))
         largest = max((sum(piece.nbytes for piece in run) for run in runs), default=0)
-        found = map_concurrent(store.root, partial(_read, store), runs, largest)
-    for run in found:
+        values_of_runs = map_concurrent(store.root, partial(_read_run, store), runs, largest)
+    for run in values_of_runs:
         for values in run:
             count_bytes(read=values.nbytes)
             yield values
@@ -155,11 +156,11 @@ def read_pieces(store: Store, pieces: Iterable[StoredPiece]) -> Iterator[np.ndar
 
 def read_columns(store: Store, pieces: Iterable[StoredPiece], dtypes: Mapping[str, str]) -> list[np.ndarray]:
     """Return columns of pieces as a whole; those without pieces are empty, of the given dtype."""
-    found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
-    wanted = [piece for piece in pieces if piece.column in found]
-    for piece, values in zip(wanted, read_pieces(store, wanted), strict=True):
-        found[piece.column].append(values)
-    return [np.concatenate(found.pop(name) or [np.empty(0, dtype)]) for name, dtype in dtypes.items()]
+    parts_by_column: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
+    column_pieces = [piece for piece in pieces if piece.column in parts_by_column]
+    for piece, values in zip(column_pieces, read_pieces(store, column_pieces), strict=True):
+        parts_by_column[piece.column].append(values)
+    return [np.concatenate(parts_by_column.pop(name) or [np.empty(0, dtype)]) for name, dtype in dtypes.items()]
 
 
 def _runs(pieces: Iterable[StoredPiece]) -> Iterator[list[StoredPiece]]:
@@ -177,14 +178,14 @@ def _runs(pieces: Iterable[StoredPiece]) -> Iterator[list[StoredPiece]]:
         yield run
 
 
-def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
+def _read_run(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
     path, first = store.path(run[0].shard), run[0].start
-    held = np.empty(run[-1].start + run[-1].size - first, np.uint8)
+    buffer = np.empty(run[-1].start + run[-1].size - first, np.uint8)
 
     def look() -> list[np.ndarray]:
         with path.open_ranges(is_source=False) as fill:
-            fill([(first, held.data)])
-        return [_decoded(piece, held[piece.start - first :][: piece.size]) for piece in run]
+            fill([(first, buffer.data)])
+        return [_decode_piece(piece, buffer[piece.start - first :][: piece.size]) for piece in run]
 
     try:
         return look_twice(path, look, *UNREADABLE)
@@ -196,7 +197,7 @@ def _read(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
         raise DamagedError(msg, [path]) from error
 
 
-def _decoded(piece: StoredPiece, block: np.ndarray) -> np.ndarray:
+def _decode_piece(piece: StoredPiece, block: np.ndarray) -> np.ndarray:
     if checksum_of(block) != piece.checksum:
         msg = f"of {piece.size} bytes from {piece.start} on the checksum is not that in the index"
         raise ValueError(msg)

@@ -132,7 +132,7 @@ class Store:
         path = self.target(f"{name}/{METADATA}").parent
         chunks = stored_chunks(shape, dtype, chunks)
         document = zarr_document(shape, np.dtype(dtype), chunks)
-        found, array = self._stored(path)
+        stored_metadata, array = self._stored_array(path)
         if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), chunks):
             self._opened.pop(name, None)
             with explain_write_errors(path):
@@ -143,15 +143,15 @@ class Store:
                 ):
                     path.remove()
                 (path / METADATA).put(document, synced=False)
-            found = document
-        self.outputs.add_object(f"{name}/{METADATA}", found)
+            stored_metadata = document
+        self.outputs.add_object(f"{name}/{METADATA}", stored_metadata)
 
     @staticmethod
-    def _stored(path: StoragePath) -> tuple[bytes, Any]:
+    def _stored_array(path: StoragePath) -> tuple[bytes, Any]:
         """Return the metadata of an array, and the array; no bytes and None if they are missing or unreadable."""
         try:
-            found = (path / METADATA).read_own()
-            return found, open_zarr(path, found)
+            metadata = (path / METADATA).read_own()
+            return metadata, open_zarr(path, metadata)
         except (FileNotFoundError, NotADirectoryError, StoreError):
             pass
         except IsADirectoryError:
@@ -162,13 +162,13 @@ class Store:
         """Return an array of the store; raise :class:`StoreError` if it is missing."""
         if self.root is None:
             return self._memory[name]
-        found = self._opened.get(name)
-        if found is None:
-            found = ChunkedArray(self.path(name), self._array_at(name), _Watching(self, name))
+        opened = self._opened.get(name)
+        if opened is None:
+            opened = ChunkedArray(self.path(name), self._array_at(name), _Watching(self, name))
             for oldest in list(self._opened)[: len(self._opened) + 1 - MAX_OPENED]:
                 self._opened.pop(oldest, None)
-            self._opened[name] = found
-        return found
+            self._opened[name] = opened
+        return opened
 
     def read_each(self, parts: Iterable[tuple[str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
         """Yield the values of selections of arrays, in order.
@@ -258,13 +258,13 @@ class Store:
         try:
             data = self.path(name).read_own()
         except (FileNotFoundError, NotADirectoryError) as error:
-            if self._stated(name) is None:
+            if self._expected_checksum(name) is None:
                 return None
-            raise self._damaged(name, f"is missing: {MADE_AGAIN}") from error
+            raise self._damage_error(name, f"is missing: {MADE_AGAIN}") from error
         except IsADirectoryError as error:
-            raise self._damaged(name, "is damaged: it is a directory.") from error
-        if self._stated(name) not in (None, zlib.crc32(data)):
-            raise self._damaged(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
+            raise self._damage_error(name, "is damaged: it is a directory.") from error
+        if self._expected_checksum(name) not in (None, zlib.crc32(data)):
+            raise self._damage_error(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
         return data
 
     def write_json(self, name: str, value: Any) -> None:
@@ -287,27 +287,29 @@ class Store:
         if data is None:
             return None
         try:
-            found: Any = json.loads(data)
+            value: Any = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise self._damaged(name, f"is damaged: {error}") from error
-        if not isinstance(found, kind):
-            raise self._damaged(name, f"is damaged: it holds {'a list' if isinstance(found, list) else 'no object'}.")
+            raise self._damage_error(name, f"is damaged: {error}") from error
+        if not isinstance(value, kind):
+            raise self._damage_error(
+                name, f"is damaged: it holds {'a list' if isinstance(value, list) else 'no object'}."
+            )
         if name not in NAMES or self.root is None:
-            return found
-        if (document := from_document(name, cast("dict[str, Any]", found))) is None:
-            raise self._damaged(name, "is damaged: its checksum is not that of its content.")
+            return value
+        if (document := from_document(name, cast("dict[str, Any]", value))) is None:
+            raise self._damage_error(name, "is damaged: its checksum is not that of its content.")
         if document[2] and not self.epoch.counts(name, *document[1:]):
-            raise self._damaged(name, "was written by a process that had lost the run to another one.")
+            raise self._damage_error(name, "was written by a process that had lost the run to another one.")
         return document[0]
 
     def need_json(self, name: str, kind: type = dict) -> Any:
         """Return a JSON object of an earlier stage; raise :class:`DamagedError` if it is missing or damaged."""
-        found = self.read_json(name, kind, is_expected=True)
-        if found is None:
-            raise self._damaged(name, f"is missing: {MADE_AGAIN}")
-        return found
+        value = self.read_json(name, kind, is_expected=True)
+        if value is None:
+            raise self._damage_error(name, f"is missing: {MADE_AGAIN}")
+        return value
 
-    def _damaged(self, name: str, problem: str) -> DamagedError:
+    def _damage_error(self, name: str, problem: str) -> DamagedError:
         if name in NAMES:
             problem = f"{problem.rstrip('.')}: {self.epoch.remedy}"
         return DamagedError(f"{self.url}/{name} {problem}", [] if self.root is None else [self.path(name)])
@@ -316,7 +318,10 @@ class Store:
         """Write small arrays, of any shape and dtype, and facts as one object: one file instead of a folder each."""
         count_bytes(written=sum(values.nbytes for values in arrays.values()))
         if self.root is None:  # packing takes longer than a round of few rows
-            self._together[name] = ({key: values.copy() for key, values in arrays.items()}, _copied(dict(facts or {})))
+            self._together[name] = (
+                {key: values.copy() for key, values in arrays.items()},
+                _copy_json(dict(facts or {})),
+            )
             return
         named: dict[str, Any] = {f"a-{key}": np.asarray(values, order="C") for key, values in arrays.items()}
         kinds = {key: [values.dtype.str, values.shape] for key, values in named.items()}
@@ -329,11 +334,11 @@ class Store:
     def read_arrays(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the arrays and facts of :meth:`write_arrays`; raise :class:`StoreError` if missing or damaged."""
         if name in self._together:
-            held, known = self._together[name]
-            count_bytes(read=sum(values.nbytes for values in held.values()))
-            return {key: values.copy() for key, values in held.items()}, _copied(known)
+            cached_arrays, cached_facts = self._together[name]
+            count_bytes(read=sum(values.nbytes for values in cached_arrays.values()))
+            return {key: values.copy() for key, values in cached_arrays.items()}, _copy_json(cached_facts)
         if self.root is None:
-            raise self._damaged(name, "is missing.")
+            raise self._damage_error(name, "is missing.")
         arrays, facts = self._look_twice(name, lambda: self._read_arrays(name))
         count_bytes(read=sum(values.nbytes for values in arrays.values()))
         return arrays, facts
@@ -342,40 +347,40 @@ class Store:
         try:
             file = self.path(name).open_whole()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._damaged(name, "is missing.") from error
+            raise self._damage_error(name, "is missing.") from error
         except IsADirectoryError as error:
-            raise self._damaged(name, "is damaged: it is a directory.") from error
+            raise self._damage_error(name, "is damaged: it is a directory.") from error
         try:
             with file:
                 if not self._is_stated(name, file):
-                    raise self._damaged(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
+                    raise self._damage_error(name, f"is damaged: it {OTHER}: {MADE_AGAIN}")
                 archive = zipfile.ZipFile(file)
-                told = json.loads(_values_of(archive, FACTS))
+                description = json.loads(_values_of(archive, FACTS))
                 arrays = {
                     key.removeprefix("a-"): np.frombuffer(_values_of(archive, key), np.dtype(kind)).reshape(shape)
-                    for key, (kind, shape) in told["arrays"].items()
+                    for key, (kind, shape) in description["arrays"].items()
                 }
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise self._damaged(name, f"is damaged: {error}") from error
-        return arrays, told["facts"]
+            raise self._damage_error(name, f"is damaged: {error}") from error
+        return arrays, description["facts"]
 
     def delete(self, name: str) -> None:
         """Delete an object, an array or everything below a name, if present."""
-        held: tuple[dict[str, Any], ...] = (self._objects, self._together, self._memory, self._opened, self.shards)
-        for names in held:
-            for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
-                del names[known]
+        caches: tuple[dict[str, Any], ...] = (self._objects, self._together, self._memory, self._opened, self.shards)
+        for names in caches:
+            for key in [key for key in names if key == name or key.startswith(f"{name}/")]:
+                del names[key]
         if self.root is not None:
             self.target(name).remove()
 
-    def _stated(self, name: str) -> int | None:
+    def _expected_checksum(self, name: str) -> int | None:
         """Return the checksum of an object that this unit or an earlier stage wrote, None for others."""
-        own = self.outputs.checksum(name)
-        return self.seals.stated(name) if own is None else own
+        written = self.outputs.checksum(name)
+        return self.seals.stated(name) if written is None else written
 
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
         """Return whether an open object has the checksum that an earlier stage recorded, if one did."""
-        if (stated := self._stated(name)) is None:
+        if (stated := self._expected_checksum(name)) is None:
             return True
         checksum = 0
         while piece := file.read(NPY_PIECE):
@@ -441,11 +446,11 @@ def _cut(chunks: tuple[int, ...], itemsize: int, shape: tuple[int, ...] | None =
     return tuple(cut)
 
 
-def _copied(value: Any) -> Any:
+def _copy_json(value: Any) -> Any:
     """Return a deep copy of a JSON value; ``deepcopy`` would take a tenth of the time of a round of few rows."""
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+        return {key: _copy_json(one) for key, one in value.items()}
+    return [_copy_json(one) for one in value] if isinstance(value, list) else value
 
 
 def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:

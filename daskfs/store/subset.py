@@ -70,13 +70,13 @@ def _sample_columns(tiles: Tiles, only_batch: str | None) -> tuple[str, ...]:
     return tuple(name for name in SAMPLE_COLUMNS if tiles.info.facts.get(name) is not None and name not in left_out)
 
 
-def open_part_or_source(spec: SourceSpec, known: PartSizes | None = None, where: str = "/") -> Source:
+def open_part_or_source(spec: SourceSpec, part_sizes: PartSizes | None = None, where: str = "/") -> Source:
     """Open the source of a spec: a part of a tile store, or as :func:`daskfs.sources.open_source` does.
 
     Only some of its rows if it has more than ``spec.max_samples``. `where` is the store whose plan has the spec, from
     which a part is addressed.
     """
-    source = TilePart(spec, url_of(spec.source, where)) if spec.is_part else open_source(spec, known)
+    source = TilePart(spec, url_of(spec.source, where)) if spec.is_part else open_source(spec, part_sizes)
     if spec.max_samples is None or source.info.n_samples <= spec.max_samples:
         return source
     return SomeRows(source, spec.max_samples)
@@ -178,8 +178,8 @@ class TilePart(Source):
         whole, *of_batches = label_counts_of(self._tiles)
         if whole is None or self._batch is None:
             return whole is not None and whole.n_labeled > 0
-        own = of_batches[self._tiles.info.facts["batch"]["names"].index(self._batch)]
-        return own is not None and own.n_labeled > 0
+        counts = of_batches[self._tiles.info.facts["batch"]["names"].index(self._batch)]
+        return counts is not None and counts.n_labeled > 0
 
     def identity_now(self) -> dict[str, Any]:
         """Return the ``info.identity`` of the tiles as they are now."""
@@ -205,9 +205,9 @@ class TilePart(Source):
                 first = inside.start
             else:
                 first, last = np.clip(np.searchsorted(self._rows, [band.start, band.stop]), start, stop).tolist()
-                wanted = self._rows[first:last]
-                inside = slice(*(wanted[[0, -1]] + [0, 1]).tolist()) if wanted.size else slice(0, 0)
-                chosen = np.isin(np.arange(inside.start, inside.stop), wanted, assume_unique=True)
+                rows_wanted = self._rows[first:last]
+                inside = slice(*(rows_wanted[[0, -1]] + [0, 1]).tolist()) if rows_wanted.size else slice(0, 0)
+                chosen = np.isin(np.arange(inside.start, inside.stop), rows_wanted, assume_unique=True)
             if inside.start >= inside.stop:
                 continue
             if self._columns is not None and not shape.is_sparse:
@@ -233,7 +233,7 @@ class TilePart(Source):
                 return labels.values
             return np.array([*labels.classes, None], dtype=object)[labels.values]
 
-        return StoredColumn(self.info.n_samples, f"{info.source}:labels", "labels", lambda: self._chosen(read))
+        return StoredColumn(self.info.n_samples, f"{info.source}:labels", "labels", lambda: self._select_rows(read))
 
     def sample_column(self, name: str) -> StoredColumn | None:
         """Return a per-sample column, as checked in its source; None if there is none."""
@@ -246,15 +246,15 @@ class TilePart(Source):
             assert values is not None
             return as_checked(name, values, info.facts[name])
 
-        return StoredColumn(self.info.n_samples, f"{info.source}:{name}", name, lambda: self._chosen(read))
+        return StoredColumn(self.info.n_samples, f"{info.source}:{name}", name, lambda: self._select_rows(read))
 
-    def _chosen(self, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
+    def _select_rows(self, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
         """Yield the values of the chosen rows, some at a time."""
         for rows in row_blocks(self._tiles.shape.n_samples, ROWS_AT_ONCE):
             if self._rows is None:
                 yield read(rows)
-            elif (own := self._rows[slice(*np.searchsorted(self._rows, [rows.start, rows.stop]))]).size:
-                yield read(rows)[own - rows.start]
+            elif (rows_here := self._rows[slice(*np.searchsorted(self._rows, [rows.start, rows.stop]))]).size:
+                yield read(rows)[rows_here - rows.start]
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return an iterator over the row names, UTF-8 in a dtype ``S``, some at a time; None if rows have no names."""

@@ -253,8 +253,8 @@ class Tiles(TileStatistics):
         for index, inside in self.shape.bands(rows):
             scale = RowScale() if scaling is None else self.scales.of_rows(scaling, inside)
             for part, block in self.reader.gathered(columns, inside, index):
-                own = scale.part(slice(part.start - inside.start, part.stop - inside.start))
-                yield part, block if scaling is None else np.asarray(scale_rows(block, scaling, None, own))
+                block_scale = scale.part(slice(part.start - inside.start, part.stop - inside.start))
+                yield part, block if scaling is None else np.asarray(scale_rows(block, scaling, None, block_scale))
 
 
 def write_sample(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:

@@ -56,7 +56,7 @@ def check_finite(
     """
     values = block.data if is_sparse(block) else block
     if may_miss or values.dtype.kind != "f":
-        check_digits(block, first_row, lambda column: _called(column, names), origin)
+        check_digits(block, first_row, lambda column: _name_of(column, names), origin)
     if values.dtype.kind != "f" or values.size == 0:
         return
     reduce_low, reduce_high = (np.fmin.reduce, np.fmax.reduce) if may_miss else (np.min, np.max)
@@ -65,7 +65,7 @@ def check_finite(
         if whole and values.dtype.itemsize > np.dtype(np.float32).itemsize:  # which holds nothing as small
             check_spread(*column_extremes(block), origin, names)
         return
-    check_digits(block, first_row, lambda column: _called(column, names), origin)
+    check_digits(block, first_row, lambda column: _name_of(column, names), origin)
     rows = f"rows {first_row}:{first_row + block.shape[0]}"
     is_bad = np.isinf(values) if may_miss else ~np.isfinite(values)
     if not is_bad.any():
@@ -79,14 +79,14 @@ def check_finite(
     here = at_column == columns[0]
     row = int(at_row[here].min())
     value = "NaN" if np.isnan(bad[here][at_row[here].argmin()]) else "an infinite value"
-    shown = [f"{_called(int(c), names)} {count}" for c, count in zip(columns[:LISTED], counts[:LISTED], strict=True)]
+    shown = [f"{_name_of(int(c), names)} {count}" for c, count in zip(columns[:LISTED], counts[:LISTED], strict=True)]
     if columns.size > LISTED:
         shown.append(f"and {columns.size - LISTED} more columns")
     if counts.max() == block.shape[0] > 1:
-        empty = _called(int(columns[counts.argmax()]), names)
+        empty = _name_of(int(columns[counts.argmax()]), names)
         remedy += f". {empty} has no value in {rows}: leave it out (of a table by data.exclude, as rank does)"
     msg = (
-        f"{_called(int(columns[0]), names)} of {origin} has {value} in row {row + first_row}; {rows} hold {bad.size} "
+        f"{_name_of(int(columns[0]), names)} of {origin} has {value} in row {row + first_row}; {rows} hold {bad.size} "
         f"missing or infinite values in {columns.size} columns: {', '.join(shown)}. Remove or impute them first "
         f"('daskfs inspect' counts them per column, over all rows){remedy}."
     )
@@ -130,11 +130,11 @@ def check_spread(
     small = np.flatnonzero((spread > 0) & (spread < 1 / MAX_MAGNITUDE))
     if small.size:
         msg = (
-            f"{_called(int(small[0]), names)} of {origin} has values that differ by {spread[small[0]]:.3g} at most; "
+            f"{_name_of(int(small[0]), names)} of {origin} has values that differ by {spread[small[0]]:.3g} at most; "
             f"below {1 / MAX_MAGNITUDE:g} squares underflow. Rescale the data, or leave the column out."
         )
         raise InputError(msg)
 
 
-def _called(column: int, names: tuple[str, ...] | list[str] | None) -> str:
+def _name_of(column: int, names: tuple[str, ...] | list[str] | None) -> str:
     return f"column {column}" + (f" ('{names[column]}')" if names is not None else "")

@@ -33,9 +33,9 @@ def close_observed(context: Context, parameters: TileParameters, unit: int) -> d
     store, shape = context.store, parameters.shape
     bands = store.open(layout.OBSERVED)
     parts = (Observed(*bands[index : index + 1][0]) for index in range(shape.n_bands))
-    found = merge_tree(parts, merge_observed)
-    store.put_array(layout.FILL, np.stack([found.values(shape.n_samples, np.dtype(shape.dtype)), found.missing]))
-    return {"n_missing": int(found.missing.sum())}
+    observed = merge_tree(parts, merge_observed)
+    store.put_array(layout.FILL, np.stack([observed.values(shape.n_samples, np.dtype(shape.dtype)), observed.missing]))
+    return {"n_missing": int(observed.missing.sum())}
 
 
 def take_facts_of_filled(context: Context, parameters: TileParameters, unit: int) -> None:

@@ -178,8 +178,8 @@ def ingest_band(context: Context, parameters: TileParameters, unit: int) -> dict
     write_sample(context.store, shape, unit, block)
     hashes = column_hashes(block, band.start)
     if may_miss:
-        found = observe(block)
-        table = np.stack([getattr(found, name) for name in layout.OBSERVED_ROWS])
+        observed = observe(block)
+        table = np.stack([getattr(observed, name) for name in layout.OBSERVED_ROWS])
         context.store.open(layout.OBSERVED)[unit : unit + 1] = table[None]
     else:
         take_facts(context.store, shape, unit, block, hashes)
@@ -193,10 +193,10 @@ def _kept(context: Context, parameters: TileParameters, unit: int) -> dict[str, 
     Only the sample is drawn again, since it depends on the number of rows. None if the band is to be ingested: its
     outputs are lost, or X is used in place and has other values than it had.
     """
-    kept, store, shape = parameters.kept, context.store, parameters.shape
-    if kept is None or unit >= kept.n_bands:
+    kept_bands, store, shape = parameters.kept, context.store, parameters.shape
+    if kept_bands is None or unit >= kept_bands.n_bands:
         return None
-    record = finished_record(store, INGEST_STAGE.name, unit, kept.fingerprints)
+    record = finished_record(store, INGEST_STAGE.name, unit, kept_bands.fingerprints)
     if record is None:
         return None
     band = shape.band(unit)
@@ -269,8 +269,8 @@ def store_labels(context: Context, parameters: TileParameters, unit: int) -> dic
         if labels is None:
             put_labels(store, None)
         else:
-            found = LabelEncoding(labels.parts, parameters.task, parameters.source.unlabeled)
-            put_label_parts(store, found.task, found.classes, found.parts(), shape.n_samples)
+            encoding = LabelEncoding(labels.parts, parameters.task, parameters.source.unlabeled)
+            put_label_parts(store, encoding.task, encoding.classes, encoding.parts(), shape.n_samples)
         for name in SAMPLE_COLUMNS:
             put_sample_column(store, source.sample_column(name))
         put_label_counts(store, shape.n_samples)
@@ -293,7 +293,7 @@ def close_tiles(context: Context, parameters: TileParameters, unit: int) -> dict
     del unit
     store, shape = context.store, parameters.shape
     labels = store.need_json(layout.LABELS_JSON)
-    moments, nonzero = _merged(store, shape)
+    moments, nonzero = _merge_moments(store, shape)
     check_spread(*moments.extremes, parameters.origin, store.read_json(layout.FEATURE_NAMES, list))
     table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero, moments.rest])
     store.put_array(layout.COLUMNS, table)
@@ -315,7 +315,7 @@ def close_tiles(context: Context, parameters: TileParameters, unit: int) -> dict
             "median_sum": median_sum(lambda: _row_sums(store, shape)),
             "named": parameters.named,
             "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters.row_names else None,
-            **{name: _described(store, parameters, name) for name in SAMPLE_COLUMNS},
+            **{name: _column_facts(store, parameters, name) for name in SAMPLE_COLUMNS},
             "identity": parameters.state.source,
         },
     )
@@ -357,12 +357,12 @@ def _first_equal(store: Store, shape: Shape, is_constant: np.ndarray) -> np.ndar
     return np.where(is_constant, np.arange(shape.n_features), first_equal(total))
 
 
-def _described(store: Store, parameters: TileParameters, name: str) -> dict[str, Any] | None:
+def _column_facts(store: Store, parameters: TileParameters, name: str) -> dict[str, Any] | None:
     is_given = getattr(parameters.source, name) is not None
     return dict(store.need_json(layout.SAMPLE_COLUMN_JSON.format(name))) if is_given else None
 
 
-def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
+def _merge_moments(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
     partials = store.open(layout.PARTIALS)
     nonzero = np.zeros(shape.n_features)
 

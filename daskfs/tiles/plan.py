@@ -98,10 +98,10 @@ def is_of_same_data(begun: Sequence[Stage], now: Sequence[Stage]) -> bool:
     """Return whether stages of tiles that have begun read the files that stages planned now would read."""
     if not begun or not now:
         return not begun and not now
-    known, current = first_parameters(begun, INGEST_STAGE), parameters_of(now)
-    if known is None or known.fingerprint != current.fingerprint:  # others' stages have none
+    before, planned = first_parameters(begun, INGEST_STAGE), parameters_of(now)
+    if before is None or before.fingerprint != planned.fingerprint:  # others' stages have none
         return False
-    return not turned_link(known.state, current.state)
+    return not turned_link(before.state, planned.state)
 
 
 def parameters_of(tiles: Sequence[Stage]) -> TileParameters:

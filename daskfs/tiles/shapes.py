@@ -128,9 +128,9 @@ def slab_width(n_features: int, n_units: int) -> int:
     return min(-(-n_features // MIN_UNITS), max(MIN_SLAB_COLUMNS, -(-n_features // n_units)))
 
 
-def _band_rows(wanted: int, n_samples: int) -> int:
+def _band_rows(n_rows: int, n_samples: int) -> int:
     """Round the rows of a band down to a power of two, so that merged moments do not depend on memory, to the bit."""
-    return n_samples if wanted >= n_samples else 1 << max(0, max(wanted, 1).bit_length() - 1)
+    return n_samples if n_rows >= n_samples else 1 << max(0, max(n_rows, 1).bit_length() - 1)
 
 
 def serves_in_place(

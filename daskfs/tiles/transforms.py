@@ -122,8 +122,8 @@ def merge_statistics(context: Context, parameters: TransformParameters, unit: in
         if has_moments(scaling):
             partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
             bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
-            found = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
-            table = np.stack([found.mean, found.variance, found.rest])
+            moments = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
+            table = np.stack([moments.mean, moments.variance, moments.rest])
             store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), table)
 
 

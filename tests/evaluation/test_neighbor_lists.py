@@ -75,7 +75,7 @@ def test_lists_are_those_of_a_search_in_the_fold(
         blocks = {**blocks, "transform": {"graph": "unit"}}  # logarithms are of no negative values
     narrowed: list[str] = []
     sizes: list[int] = []
-    narrow = neighbor_lists._narrowed
+    narrow = neighbor_lists._narrow_lists
 
     def counting(queries: Any, *others: Any) -> tuple[np.ndarray, np.ndarray]:
         sizes.append(queries.n_rows)
@@ -85,7 +85,7 @@ def test_lists_are_those_of_a_search_in_the_fold(
         narrowed.append(args[2])
         return narrow(*args)
 
-    monkeypatch.setattr(neighbor_lists, "_narrowed", noting)
+    monkeypatch.setattr(neighbor_lists, "_narrow_lists", noting)
     monkeypatch.setattr(neighbor_lists, "exact_neighbors", counting)
     shared = lists_of_folds(tmp_path / "shared", kind, dict(blocks), evaluate)
     assert len(narrowed) == 4 * evaluate.get("n_repeats", 1)

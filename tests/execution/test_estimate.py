@@ -14,7 +14,7 @@ from daskfs.graph.neighbors import NEIGHBORS_STAGE
 from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.job.job import load_job
 from daskfs.runs import estimate
-from daskfs.runs.estimate import Measured, _in_form_of, _in_turn, _scaled, _timed, _work
+from daskfs.runs.estimate import Measured, _in_form_of, _in_turn, _scale_seconds, _stage_seconds, _work
 from daskfs.runs.status import planned_run
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
@@ -45,14 +45,14 @@ def staged(kind: StageKind[Any] = SCORE_STAGE, n_units: int = 1, **own: Any) -> 
 def test_seconds_are_those_of_units_and_of_work(each: float, work: float) -> None:
     """Found from parts of other sizes exactly, if a stage takes a time for each unit and one for its rows."""
     parts = [Measured(n, float(rows), 2, 2 * (each * n + work * rows)) for n, rows in ((1, 10), (3, 40))]
-    found = _scaled(staged(n_units=50), 1000, parts)
+    found = _scale_seconds(staged(n_units=50), 1000, parts)
     assert found.seconds == pytest.approx(2 * (50 * each + 1000 * work))
     assert (found.n_units, found.rounds) == (50, 2)
 
 
 def test_one_part_is_scaled_by_its_work() -> None:
     exact = staged(NEIGHBORS_STAGE, 4)
-    assert _scaled(exact, 3000, [Measured(2, _work(exact, 1000), 1, 7.0)]).seconds == pytest.approx(63.0)
+    assert _scale_seconds(exact, 3000, [Measured(2, _work(exact, 1000), 1, 7.0)]).seconds == pytest.approx(63.0)
 
 
 def test_stages_follow_each_other_unless_they_begin_with_an_earlier_one() -> None:
@@ -76,9 +76,9 @@ def test_stages_follow_each_other_unless_they_begin_with_an_earlier_one() -> Non
 )
 def test_what_a_stage_is_bound_by(n_units: int, bandwidth: int | None, bound: str, seconds: float) -> None:
     stage = staged(n_units=n_units, bytes_read=100, bytes_written=20)
-    found = _timed(stage, Measured(n_units, 1.0, 1, 2.0 * n_units), 4, bandwidth)
+    found = _stage_seconds(stage, Measured(n_units, 1.0, 1, 2.0 * n_units), 4, bandwidth)
     assert (found["bound"], found["seconds"]) == (bound, pytest.approx(seconds))
-    quick = _timed(stage, Measured(n_units, 1.0, 1, 0.0), 4, None)
+    quick = _stage_seconds(stage, Measured(n_units, 1.0, 1, 0.0), 4, None)
     assert (quick["bound"], quick["seconds"]) == ("driver", pytest.approx(n_units * estimate.DRIVER_SECONDS))
 
 

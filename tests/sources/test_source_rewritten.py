@@ -195,7 +195,7 @@ READS: dict[str, tuple[str, Any, str]] = {
     "X.svm": ("svmlight", svmlight, "cut_lines"),
     "X.mtx": ("mtx", mtx, "cut_lines"),
     "X.npz": ("npz-deflated", zipped, "unpack"),
-    "X.parquet": ("parquet", parquet, "_opened"),
+    "X.parquet": ("parquet", parquet, "_open_file"),
 }
 
 

@@ -107,18 +107,18 @@ def map_features(context: Context, parameters: SlabsParameters, unit: int) -> No
     codes: np.ndarray | None = None
     table = np.zeros((columns.size, width + 1, BINS))
     facts = np.zeros((columns.size, FACTS))
-    found = binned_columns(context, columns, slab, spec.rows_used(context.tiles.shape.n_samples), spec.felt)
+    binned = binned_columns(context, columns, slab, spec.rows_used(context.tiles.shape.n_samples), spec.felt)
     with one_thread():
-        for place, column in enumerate(found):
+        for place, column in enumerate(binned):
             if codes is None:
                 codes = np.empty((columns.size, column.codes.size), dtype=np.uint8)
             codes[place] = column.codes
-            own = feature_map(column, spec.n_components)
-            count, n_bins = own.table.shape
-            table[place, :count, :n_bins] = own.table
-            table[place, width, :n_bins] = own.deviation
-            constant = not own.table.any()
-            facts[place, :N_ROWS] = count, own.mean, own.trace, own.variance, own.error, constant
+            feature = feature_map(column, spec.n_components)
+            count, n_bins = feature.table.shape
+            table[place, :count, :n_bins] = feature.table
+            table[place, width, :n_bins] = feature.deviation
+            constant = not feature.table.any()
+            facts[place, :N_ROWS] = count, feature.mean, feature.trace, feature.variance, feature.error, constant
     assert codes is not None
     weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
     facts[:, N_ROWS:] = codes.shape[1], codes.shape[1] if weights is None else weights.sum()
@@ -133,16 +133,16 @@ def store_values(context: Context, parameters: SlabsParameters, unit: int) -> No
     columns = np.arange(slab.start, slab.stop)
     n_rows = spec.rows_used(context.tiles.shape.n_samples)
     values = sampled_columns(context, columns, slab, n_rows, spec.felt)
-    scaled = np.empty((columns.size, values.shape[0]))
+    scaled_values = np.empty((columns.size, values.shape[0]))
     facts = np.zeros((columns.size, FACTS))
     shares = shares_of(distance_weights(context, n_rows), values.shape[0])
     with one_thread():
         for part in row_blocks(columns.size, CODE_COLUMNS):
-            found = distance_columns(values[:, part].T, shares)
-            scaled[part] = found.values
-            facts[part, IS_CONSTANT] = found.mean <= 0
+            distances = distance_columns(values[:, part].T, shares)
+            scaled_values[part] = distances.values
+            facts[part, IS_CONSTANT] = distances.mean <= 0
     facts[:, N_ROWS] = values.shape[0]
-    context.store.put_array(layout.DISTANCE_VALUES.format(spec.name, unit), scaled, (CODE_COLUMNS, CODE_ROWS))
+    context.store.put_array(layout.DISTANCE_VALUES.format(spec.name, unit), scaled_values, (CODE_COLUMNS, CODE_ROWS))
     context.store.put_array(layout.DISTANCE_FACTS.format(spec.name, unit), facts)
 
 
@@ -150,13 +150,13 @@ def _slab(context: Context, parameters: SlabsParameters, unit: int) -> slice:
     return slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
 
 
-def _gathered(context: Context, name: str, spec: CorrelationSpec, features: slice, *rest: slice) -> np.ndarray:
+def _read_features(context: Context, name: str, spec: CorrelationSpec, features: slice, *rest: slice) -> np.ndarray:
     """Return the stored array of some features from their slabs; `rest` selects on the other axes."""
     columns, parts = context.store.open(layout.DISTANCE_FACTS.format(spec.name, 0)).shape[0], []
     for unit in range(features.start // columns, -(-features.stop // columns)):
         slab = slab_range(unit, columns, features.stop)
-        own = slice(max(features.start - slab.start, 0), slab.stop - slab.start)
-        parts.append(context.store.open(name.format(spec.name, unit))[(own, *rest)])
+        slab_columns = slice(max(features.start - slab.start, 0), slab.stop - slab.start)
+        parts.append(context.store.open(name.format(spec.name, unit))[(slab_columns, *rest)])
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -179,15 +179,15 @@ def correlate_block(context: Context, parameters: CorrelateParameters, unit: int
     spec, n_features = parameters.correlation, context.tiles.shape.n_features
     first, second = block_pairs(spec, n_features)[unit]
     blocks = feature_blocks(spec, n_features)
-    left, right = blocks[first], None if first == second else blocks[second]
+    first_features, right = blocks[first], None if first == second else blocks[second]
     weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
     with one_thread():
         block_of = _exact_block if spec.correlation == "exact" else _mapped_block
-        matrix = block_of(context, spec, (left, right), weights)
+        matrix = block_of(context, spec, (first_features, right), weights)
     np.clip(matrix, 0.0, 1.0, out=matrix)
     matrix[matrix > 1.0 - ROUNDING] = 1.0  # copies of a feature
     if right is None:
-        facts = _gathered(context, layout.DISTANCE_FACTS, spec, left)
+        facts = _read_features(context, layout.DISTANCE_FACTS, spec, first_features)
         matrix = np.triu(matrix, 1)
         matrix += matrix.T
         np.fill_diagonal(matrix, 1.0 - facts[:, IS_CONSTANT])
@@ -200,7 +200,7 @@ Blocks = tuple[slice, slice | None]
 
 
 def _exact_block(context: Context, spec: CorrelationSpec, features: Blocks, weights: np.ndarray | None) -> np.ndarray:
-    values = [_gathered(context, layout.DISTANCE_VALUES, spec, part) for part in features if part is not None]
+    values = [_read_features(context, layout.DISTANCE_VALUES, spec, part) for part in features if part is not None]
     shares = shares_of(weights, values[0].shape[1])
     columns = [distance_columns(part, shares) for part in values]
     left, right = columns[0], columns[1] if len(columns) > 1 else None
@@ -208,11 +208,11 @@ def _exact_block(context: Context, spec: CorrelationSpec, features: Blocks, weig
     if not spec.bias_corrected:
         return squared
     other: DistanceColumns = left if right is None else right
-    total = _checked(float(shares.size) if weights is None else float(weights.sum()))
+    total = _check_total(float(shares.size) if weights is None else float(weights.sum()))
     return bias_corrected(squared, exact_deviations(left, other, shares), (left.mean, other.mean), total)
 
 
-def _checked(total: float) -> float:
+def _check_total(total: float) -> float:
     if total <= 3:
         msg = (
             f"bias_corrected divides by the number of rows less 3, and there are {total:g}: set bias_corrected to "
@@ -226,13 +226,13 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
     parts = [part for part in features if part is not None]
     maps, orders, n_precise = [], [], []
     for part in parts:
-        found = _maps(context, spec, part)
-        is_whole = np.array([one.error == 0 for one in found])
+        maps_of_part = _maps(context, spec, part)
+        is_whole = np.array([one.error == 0 for one in maps_of_part])
         orders.append(np.argsort(~is_whole, kind="stable"))  # maps without error first
-        maps.append([found[k] for k in orders[-1]])
+        maps.append([maps_of_part[k] for k in orders[-1]])
         n_precise.append(int(is_whole.sum()))
-    tables = [[one.table for one in found] for found in maps]
-    deviations = [[one.deviation[None] for one in found] for found in maps]
+    tables = [[one.table for one in maps_of_part] for maps_of_part in maps]
+    deviations = [[one.deviation[None] for one in maps_of_part] for maps_of_part in maps]
     is_square = len(parts) == 1
     gram = CodeGram(tables[0], None if is_square else tables[1], (n_precise[0], n_precise[-1]))
     means = CodeGram(deviations[0], None if is_square else deviations[1]) if spec.bias_corrected else None
@@ -240,8 +240,8 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
     total = float(n_rows) if weights is None else float(weights.sum())
     counts = None if weights is None else weights * (n_rows / total)
     for rows in row_blocks(n_rows, CODE_ROWS):
-        read = [_gathered(context, layout.DISTANCE_CODES, spec, part, rows) for part in parts]
-        codes = [[own[k] for k in order] for own, order in zip(read, orders, strict=True)]
+        part_codes = [_read_features(context, layout.DISTANCE_CODES, spec, part, rows) for part in parts]
+        codes = [[own[k] for k in order] for own, order in zip(part_codes, orders, strict=True)]
         for one in (gram, means):
             if one is not None:
                 one.add(codes, None if counts is None else counts[rows])
@@ -249,9 +249,9 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
     matrix /= n_rows
     squared = with_lost_traces(squares_by_column(matrix, tables[0], tables[-1]), maps[0], maps[-1], total)
     if means is not None:
-        own = [np.array([(one.variance, one.mean) for one in found]).T for found in maps]
+        own = [np.array([(one.variance, one.mean) for one in maps_of_part]).T for maps_of_part in maps]
         covariances = (means.result() / n_rows, own[0][0], own[-1][0])
-        squared = bias_corrected(squared, covariances, (own[0][1], own[-1][1]), _checked(total))
+        squared = bias_corrected(squared, covariances, (own[0][1], own[-1][1]), _check_total(total))
     squared[n_precise[0] :][squared[n_precise[0] :] > 1.0 - SINGLE_PRECISION] = 1.0
     places = [np.argsort(order) for order in orders]
     return squared[places[0][:, None], places[-1]]
@@ -259,11 +259,11 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
 
 def _maps(context: Context, spec: CorrelationSpec, features: slice) -> list[FeatureMap]:
     """Return the maps of some features, as :func:`map_features` wrote them."""
-    tables = _gathered(context, layout.DISTANCE_TABLE, spec, features)
-    facts = _gathered(context, layout.DISTANCE_FACTS, spec, features)
+    tables = _read_features(context, layout.DISTANCE_TABLE, spec, features)
+    facts = _read_features(context, layout.DISTANCE_FACTS, spec, features)
     return [
-        FeatureMap(table[: int(own[N_COMPONENTS])], own[MEAN], own[TRACE], table[-1], own[VARIANCE], own[ERROR])
-        for table, own in zip(tables, facts, strict=True)
+        FeatureMap(table[: int(row[N_COMPONENTS])], row[MEAN], row[TRACE], table[-1], row[VARIANCE], row[ERROR])
+        for table, row in zip(tables, facts, strict=True)
     ]
 
 
@@ -288,14 +288,14 @@ class FeatureCorrelations:
         self.n_features = n_features
         self._rows = rows
 
-    def product(self, v: np.ndarray, wanted: np.ndarray | None = None) -> np.ndarray:
+    def product(self, v: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
         """Return M v.
 
         Parameters
         ----------
         v
             Shape (n_features,), float64. Under "matrix_free" a feature costs half if it is 0.
-        wanted
+        features
             True for the entries that are wanted, shape (n_features,), bool; others are 0, and save the other half. None
             for all.
 
@@ -303,7 +303,7 @@ class FeatureCorrelations:
         -------
         Shape (n_features,), float64.
         """
-        mask = np.ones(self.n_features, dtype=bool) if wanted is None else np.asarray(wanted, dtype=bool)
+        mask = np.ones(self.n_features, dtype=bool) if features is None else np.asarray(features, dtype=bool)
         with one_thread():
             return self._rows.product(np.asarray(v, dtype=np.float64), mask)
 
@@ -337,26 +337,26 @@ class _Formed:
         self._features = feature_blocks(spec, n_features)
         names = {pair: layout.FEATURE_CORRELATIONS.format(spec.name, *pair) for pair in block_pairs(spec, n_features)}
         arrays = {pair: context.store.open(name) for pair, name in names.items()}
-        held = formed_matrix(spec, n_features).nbytes <= HELD_BYTES
-        self._arrays = {pair: array[...] if held else array for pair, array in arrays.items()}
+        fits_in_memory = formed_matrix(spec, n_features).nbytes <= HELD_BYTES
+        self._arrays = {pair: array[...] if fits_in_memory else array for pair, array in arrays.items()}
 
     def blocks(self) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
         for (first, second), array in self._arrays.items():
             yield (self._features[first], self._features[second]), array[...]
 
-    def product(self, v: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    def product(self, v: np.ndarray, mask: np.ndarray) -> np.ndarray:
         result = np.zeros(v.size)
         for (rows, columns), block in self.blocks():
             result[rows] += block @ v[columns]
             if rows != columns:
                 result[columns] += v[rows] @ block
-        return np.where(wanted, result, 0.0)
+        return np.where(mask, result, 0.0)
 
     def column(self, feature: int) -> np.ndarray:
-        own = next(number for number, block in enumerate(self._features) if feature < block.stop)
-        place = feature - self._features[own].start
-        parts = [self._arrays[other, own][:, place : place + 1][:, 0] for other in range(own)]
-        parts += [self._arrays[own, other][place : place + 1][0] for other in range(own, len(self._features))]
+        here = next(number for number, block in enumerate(self._features) if feature < block.stop)
+        place = feature - self._features[here].start
+        parts = [self._arrays[other, here][:, place : place + 1][:, 0] for other in range(here)]
+        parts += [self._arrays[here, other][place : place + 1][0] for other in range(here, len(self._features))]
         return np.concatenate(parts)
 
 
@@ -372,7 +372,7 @@ class _MatrixFree:
         self._holds = values_in_use(context.tiles.shape.n_features, first.shape[1]).nbytes <= HELD_BYTES
         self._held: dict[int, np.ndarray] = {}
 
-    def product(self, v: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    def product(self, v: np.ndarray, mask: np.ndarray) -> np.ndarray:
         total, result = DistanceSum(self._shares), np.zeros(v.size)
         parts = list(row_blocks(v.size, self._features))
         for part in parts:
@@ -380,17 +380,17 @@ class _MatrixFree:
                 total.add(self._values(part), v[part])
         total.close()
         for part in parts:
-            if wanted[part].any():
-                result[part][wanted[part]] = total.products(self._values(part)[wanted[part]])
+            if mask[part].any():
+                result[part][mask[part]] = total.products(self._values(part)[mask[part]])
         return result
 
     def _values(self, features: slice) -> np.ndarray:
-        found = self._held.get(features.start)
-        if found is None:
-            found = _gathered(self._context, layout.DISTANCE_VALUES, self._spec, features)
+        values = self._held.get(features.start)
+        if values is None:
+            values = _read_features(self._context, layout.DISTANCE_VALUES, self._spec, features)
             if self._holds:
-                self._held[features.start] = found
-        return found
+                self._held[features.start] = values
+        return values
 
 
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
@@ -401,28 +401,28 @@ def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> Feat
     shape = context.tiles.shape
     spec = spec.resolved(shape)
     if spec.correlation == "matrix_free":
-        known = context.store.open(layout.DISTANCE_FACTS.format(spec.name, 0))[...]
-        return FeatureCorrelations(_facts(spec, shape, known), shape.n_features, _MatrixFree(context, spec))
+        facts = context.store.open(layout.DISTANCE_FACTS.format(spec.name, 0))[...]
+        return FeatureCorrelations(_facts(spec, shape, facts), shape.n_features, _MatrixFree(context, spec))
     numbers = range(len(feature_blocks(spec, shape.n_features)))
-    known = np.concatenate([context.store.open(layout.FEATURE_FACTS.format(spec.name, i))[...] for i in numbers])
-    return FeatureCorrelations(_facts(spec, shape, known), shape.n_features, _Formed(context, spec))
+    facts = np.concatenate([context.store.open(layout.FEATURE_FACTS.format(spec.name, i))[...] for i in numbers])
+    return FeatureCorrelations(_facts(spec, shape, facts), shape.n_features, _Formed(context, spec))
 
 
-def _facts(spec: CorrelationSpec, shape: Shape, known: np.ndarray) -> dict[str, Any]:
-    n_rows = int(known[0, N_ROWS])
-    sampled = spec.rows_used(shape.n_samples) < shape.n_samples
+def _facts(spec: CorrelationSpec, shape: Shape, facts: np.ndarray) -> dict[str, Any]:
+    n_rows = int(facts[0, N_ROWS])
+    is_sampled = spec.rows_used(shape.n_samples) < shape.n_samples
     # sum of the two largest angles, then the share of omitted components
-    error = float(np.sort(known[:, ERROR])[-2:].sum())
+    error = float(np.sort(facts[:, ERROR])[-2:].sum())
     if spec.correlation == "feature_map":
-        lost = float((known[:, MEAN] - known[:, TRACE]).max())
-        error += lost * float(known[:, MEAN].max() + known[:, TRACE].max()) / float(known[0, TOTAL])
+        lost = float((facts[:, MEAN] - facts[:, TRACE]).max())
+        error += lost * float(facts[:, MEAN].max() + facts[:, TRACE].max()) / float(facts[0, TOTAL])
     return {
         "correlation": spec.correlation,
         "n_rows": n_rows,
-        "n_components": int(known[:, N_COMPONENTS].max()) or None,
+        "n_components": int(facts[:, N_COMPONENTS].max()) or None,
         "bias_corrected": spec.bias_corrected,
         "error_bound": min(1.0, error),
-        "sampling_error": SAMPLING_ERROR / n_rows**0.5 if sampled else 0.0,
+        "sampling_error": SAMPLING_ERROR / n_rows**0.5 if is_sampled else 0.0,
     }
 
 
@@ -497,12 +497,12 @@ def _exact_block_cost(width: int, rows: int) -> Cost:
 
 
 def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
-    count, read, looked_up = most_components(spec.n_components), min(rows, CODE_ROWS), min(rows, PRODUCT_ROWS)
+    count, n_read, looked_up = most_components(spec.n_components), min(rows, CODE_ROWS), min(rows, PRODUCT_ROWS)
     functions = width * count
     return (
         Array("maps of two blocks: of slabs, together, and in order", (3, 2, width, count + 1, BINS)),
-        Array("bins of two blocks: of slabs, and together", (2, 2, width, read), "uint8"),
-        Array("chunks of bins while they are decoded", (3, CODE_COLUMNS, read), "uint8"),
+        Array("bins of two blocks: of slabs, and together", (2, 2, width, n_read), "uint8"),
+        Array("chunks of bins while they are decoded", (3, CODE_COLUMNS, n_read), "uint8"),
         Array("functions of some rows", (2, functions, looked_up)),
         Array("those of the second block, by weight", (functions, looked_up)),
         Array("all in single precision, and as a product takes them", (2, 2, functions, looked_up), "float32"),

@@ -44,7 +44,7 @@ def _plan_slabs(shape: Shape, spec: CorrelationSpec, slab_columns: int, process:
     """Plan the stage that bins or scales the features, slab by slab."""
     n_features, n_units = shape.n_features, -(-shape.n_features // slab_columns)
     kind = DISTANCE_MAPS_STAGE if spec.correlation == "feature_map" else DISTANCE_VALUES_STAGE
-    n_stored = _touched(slice(0, n_features), slab_columns, n_features)
+    n_stored = _n_features_read(slice(0, n_features), slab_columns, n_features)
     return Stage.of(
         kind,
         f"distances-{spec.name}",
@@ -59,8 +59,8 @@ def _plan_slabs(shape: Shape, spec: CorrelationSpec, slab_columns: int, process:
 def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> Stage:
     """Plan the stage that makes the matrix, block by block."""
     n_features, pairs = shape.n_features, block_pairs(spec, shape.n_features)
-    touched = [_touched(block, slab_columns, n_features) for block in feature_blocks(spec, n_features)]
-    n_read = sum(touched[i] + (touched[j] if i != j else 0) for i, j in pairs)
+    slabs_touched = [_n_features_read(block, slab_columns, n_features) for block in feature_blocks(spec, n_features)]
+    n_read = sum(slabs_touched[i] + (slabs_touched[j] if i != j else 0) for i, j in pairs)
     facts = 2 * WORD * FACTS * slab_columns * len(pairs)
     return Stage.of(
         CORRELATE_STAGE,
@@ -74,7 +74,7 @@ def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process
     )
 
 
-def _touched(features: slice, slab_columns: int, n_features: int) -> int:
+def _n_features_read(features: slice, slab_columns: int, n_features: int) -> int:
     """Return the number of features in all chunks that hold some of `features`."""
     count = 0
     for start in range(features.start // slab_columns * slab_columns, features.stop, slab_columns):

@@ -163,10 +163,10 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
     """Return P, and below it the sums of the targets and of their squares; or the requested product."""
     n_features, n_columns = state.cross.shape
     if state.wanted == "product":
-        asked = state.asked
-        assert asked is not None
-        product = rows.products(asked)
-        return Sums(asked.shape, lambda block: rows.cross(block.counted(product())))
+        directions = state.asked
+        assert directions is not None
+        product = rows.products(directions)
+        return Sums(directions.shape, lambda block: rows.cross(block.counted(product())))
     offset = state.offset - (state.residual / state.total) @ state.at.W
     dragged, product = is_dragged(method), rows.products(state.at.W)
 
@@ -192,12 +192,12 @@ def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
     unlabeled one (code -1), the projection on the simplex.
     """
     targets = np.minimum(predicted, 0.0)
-    known = np.flatnonzero(codes >= 0)
-    own = codes[known]
-    targets[known, own] = np.maximum(predicted[known, own], 1.0)
-    unknown = codes < 0
-    if unknown.any():
-        targets[unknown] = project_rows(predicted[unknown])
+    labeled_rows = np.flatnonzero(codes >= 0)
+    labeled_codes = codes[labeled_rows]
+    targets[labeled_rows, labeled_codes] = np.maximum(predicted[labeled_rows, labeled_codes], 1.0)
+    is_unlabeled = codes < 0
+    if is_unlabeled.any():
+        targets[is_unlabeled] = project_rows(predicted[is_unlabeled])
     return targets
 
 
@@ -262,7 +262,7 @@ def write_rescaled_scores(context: Context, parameters: TablesParameters, unit: 
     store.put_array(layout.SCORES.format(method.label), np.stack([score, bound, position]))
     store.put_array(layout.SOLUTION_WEIGHTS.format(method.label), state.at.W)
     reached = certificate(state.at, state.cross, method.parameters.gamma, pull)
-    facts |= _described(state, reached, parameters.solver, n_rounds)
+    facts |= _solution_facts(state, reached, parameters.solver, n_rounds)
     store.write_json(layout.SOLUTION_JSON.format(method.label), facts)
     return {"n_iter": facts["n_iter"], "converged": facts["converged"]}
 
@@ -285,7 +285,7 @@ RESCALED_TABLES_STAGE = StageKind(
 )
 
 
-def _described(state: State, reached: Certificate, solver: str, n_rounds: int) -> dict[str, Any]:
+def _solution_facts(state: State, reached: Certificate, solver: str, n_rounds: int) -> dict[str, Any]:
     facts = {
         "solver": solver,
         "n_iter": len(state.history) - (state.base is not None),
@@ -310,8 +310,8 @@ def _described(state: State, reached: Certificate, solver: str, n_rounds: int) -
 
 def stored_solution(store: Store, method: Method) -> dict[str, Any] | None:
     """Return the facts of a method's solution; None if it has none."""
-    found: dict[str, Any] | None = store.read_json(layout.SOLUTION_JSON.format(method.label))
-    return found
+    facts: dict[str, Any] | None = store.read_json(layout.SOLUTION_JSON.format(method.label))
+    return facts
 
 
 def solution_of(store: Store, method: Method) -> tuple[np.ndarray, dict[str, Any]]:

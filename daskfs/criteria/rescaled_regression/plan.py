@@ -52,16 +52,16 @@ def plan_rescaled(
 
     `memory_limit` is in bytes of one worker, None to cache no rows; `n_classes` is None if not known yet.
     """
-    own = [method for method in methods if isinstance(method.parameters, RescaledParameters)]
+    methods_of_family = [method for method in methods if isinstance(method.parameters, RescaledParameters)]
     stages: dict[str, Stage] = {}
-    for spec in _all_specs(own):
+    for spec in _all_specs(methods_of_family):
         stages |= {s.name: s for s in plan_correlation(shape, spec, slab_columns, process)}
     groups: dict[str, list[Method]] = {}
-    for method in own:
+    for method in methods_of_family:
         groups.setdefault(_key(method, shape), []).append(method)
     columns = n_classes or PLANNED_CLASSES
-    for key, some in groups.items():
-        group = _Group(shape, key, some, columns, process)
+    for key, methods_of_group in groups.items():
+        group = _Group(shape, key, methods_of_group, columns, process)
         stages |= {s.name: s for s in (*_plan_scale(group), *_plan_loop(group, memory_limit), _plan_tables(group))}
     return list(stages.values())
 
@@ -109,8 +109,8 @@ class _Group:
     @cached_property
     def kept(self) -> Cost:
         """Memory that a process keeps between rounds, without rows: itself, S, and correlations of features."""
-        own = (m.parameters for m in self.methods)
-        specs = dict.fromkeys(p.correlations for p in own if isinstance(p, UncorrelatedParameters))
+        parameter_sets = (m.parameters for m in self.methods)
+        specs = dict.fromkeys(p.correlations for p in parameter_sets if isinstance(p, UncorrelatedParameters))
         correlations = (item for spec in specs for item in _correlations_cost(self.shape, spec))
         return (*self.process, *kept_cost(self.shape, self.solver), *correlations)
 
@@ -239,5 +239,5 @@ def _rounds_of(method: Method) -> int:
 
 
 def _all_specs(methods: Sequence[Method]) -> list[CorrelationSpec]:
-    own = (method.parameters for method in methods)
-    return [p.correlations for p in own if isinstance(p, RescaledParameters) and p.correlations is not None]
+    parameter_sets = (method.parameters for method in methods)
+    return [p.correlations for p in parameter_sets if isinstance(p, RescaledParameters) and p.correlations is not None]

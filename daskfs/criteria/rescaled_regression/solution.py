@@ -75,7 +75,7 @@ def solve_weights(context: Context, parameters: LoopParameters, unit: int) -> di
             state = load_state(context, key, number - 1, method.label)
             if not state.finished:
                 _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(key))[...]
-                sums = _summed(context, parameters, number, method.label)
+                sums = _sum_stretches(context, parameters, number, method.label)
                 _take(state, sums, diagonal, dragged=is_dragged(method))
         if not state.finished:
             _Solution(context, parameters, method, state).go_on()
@@ -83,7 +83,7 @@ def solve_weights(context: Context, parameters: LoopParameters, unit: int) -> di
     return {"finished": state.finished}
 
 
-def _summed(context: Context, parameters: LoopParameters, number: int, label: str) -> np.ndarray:
+def _sum_stretches(context: Context, parameters: LoopParameters, number: int, label: str) -> np.ndarray:
     """Return the sums of all stretches, added in order."""
     parts = range(row_parts(context.tiles.shape).n_parts)
     names = (layout.RESCALED_SUMS.format(parameters.key, number, part, label) for part in parts)
@@ -93,7 +93,7 @@ def _summed(context: Context, parameters: LoopParameters, number: int, label: st
 
 def _first_state(context: Context, parameters: LoopParameters) -> State:
     """Return the state of zero weights, with unlabeled rows in all classes alike."""
-    sums = _summed(context, parameters, 0, FIRST)
+    sums = _sum_stretches(context, parameters, 0, FIRST)
     counts, sums = sums[-1], sums[:-1]
     n_classes, n_rows = counts.size - 1, float(counts.sum())
     residual = sums.sum(axis=1)
@@ -109,16 +109,16 @@ def _first_state(context: Context, parameters: LoopParameters) -> State:
 
 def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool) -> None:
     """Update the state with the output of a pass."""
-    wanted, state.wanted = state.wanted, ""
-    if wanted == "product":
+    purpose, state.wanted = state.wanted, ""
+    if purpose == "product":
         assert state.asked is not None
         centered = np.multiply.outer(state.residual, state.residual @ state.asked) / state.total
         state.products.append(sums - centered)
         return
     cross, targets, squares = sums[:-2], sums[-2], float(sums[-1, 0])
     if not dragged:
-        known = state.labeled[-1]
-        cross, targets, squares = cross + state.labeled[:-1], targets + known, squares + float(known.sum())
+        of_labels = state.labeled[-1]
+        cross, targets, squares = cross + state.labeled[:-1], targets + of_labels, squares + float(of_labels.sum())
     state.target_mean = targets / state.total
     state.drift = float(np.abs(state.target_mean - state.offset).max())
     state.spread = squares - state.total * float(np.sum(state.target_mean**2))
@@ -165,10 +165,10 @@ class _Solution:
         if self._made is None:
             gram = layout.RESCALED_GRAM.format(key)
             make = self._rows_gram if solver != "cholesky" else lambda: MatrixGram(store.open(gram)[...])
-            self._made = self._held("gram", make)
+            self._made = self._from_cache("gram", make)
         return self._made
 
-    def _held(self, name: str, make: Callable[[], Any]) -> Any:
+    def _from_cache(self, name: str, make: Callable[[], Any]) -> Any:
         """Return a value that every round needs from the process cache.
 
         It counts as 0 bytes and so is always cached; rows take the memory that it leaves.
@@ -192,17 +192,17 @@ class _Solution:
                 block *= np.sqrt(weights[place])[:, None]
         return RowsGram(rows)
 
-    def _correlated(self) -> tuple[FeatureCorrelations, np.ndarray]:
+    def _correlations(self) -> tuple[FeatureCorrelations, np.ndarray]:
         """Return M and its row sums."""
         spec = self._parameters.correlations
         assert spec is not None
 
         def made() -> tuple[FeatureCorrelations, np.ndarray]:
-            found = stored_feature_correlations(self._context, spec)
-            return found, found.degrees()
+            correlations = stored_feature_correlations(self._context, spec)
+            return correlations, correlations.degrees()
 
-        found: tuple[FeatureCorrelations, np.ndarray] = self._held(f"correlations-{spec.name}", made)
-        return found
+        correlations: tuple[FeatureCorrelations, np.ndarray] = self._from_cache(f"correlations-{spec.name}", made)
+        return correlations
 
     # ------------------------------------------------------------------------------------------------------ one round
     def _open_round(self) -> None:
@@ -210,11 +210,11 @@ class _Solution:
 
         Else set the tolerance to which the steps of this round are to meet them.
         """
-        state, found = self._state, self._certificate()
-        state.goal = min(LOOSEST, FORCING * max(TOLERANCE, found.worst))
+        state, certificate = self._state, self._certificate()
+        state.goal = min(LOOSEST, FORCING * max(TOLERANCE, certificate.worst))
         # the offset is treated as the weight of a feature of ones
         drift = state.total * state.drift / max(float(np.abs(state.cross).max(initial=0.0)), np.finfo(np.float64).tiny)
-        if not state.history or not found.holds(TOLERANCE) or (state.cross.any() and drift > TOLERANCE):
+        if not state.history or not certificate.holds(TOLERANCE) or (state.cross.any() and drift > TOLERANCE):
             return
         value = self._objective()
         if self._change(value) <= max(self._parameters.tol, ROUND_OFF):
@@ -317,7 +317,7 @@ class _Solution:
 
     # ----------------------------------------------------------------------------------------------------------- SSUFS
     def _laplacian(self, squares: np.ndarray) -> np.ndarray:
-        correlations, degrees = self._correlated()
+        correlations, degrees = self._correlations()
         return degrees * squares - correlations.product(squares)
 
     def _pull(self, squares: np.ndarray) -> np.ndarray:
@@ -327,7 +327,7 @@ class _Solution:
         """Continue from RLSR's solution with the uncorrelated regularization."""
         state = self._state
         norm = norms(state.at.W)
-        rise, degrees = self._laplacian(norm**2), self._correlated()[1]
+        rise, degrees = self._laplacian(norm**2), self._correlations()[1]
         rise[rise <= TOLERANCE * degrees * norm**2] = 0.0  # weights that differ by less are equal
         steepest = float((norm / norm.sum() * rise).max()) if norm.any() else 0.0
         state.eta_reference = parameters.gamma / (2.0 * steepest) if steepest > 0 else 0.0

@@ -137,7 +137,7 @@ def load_state(context: Context, key: str, number: int, label: str, *, with_prod
         best = Iterate(array["best_W"], array["best_SW"], raw.pop("best_curvature"))
     carried = array["carried"] if raw.pop("is_carried", False) else None
     n_products = raw.pop("n_products", None)
-    asked = None if n_products is None else array["asked"]
+    directions = None if n_products is None else array["asked"]
     products = [array[f"product-{place}"] for place in range(n_products or 0)] if with_products else []
     raw |= {name: array[name] for name in ARRAYS}
     return State(
@@ -147,7 +147,7 @@ def load_state(context: Context, key: str, number: int, label: str, *, with_prod
         best_offset=array.get("best_offset"),
         carried=carried,
         products=products,
-        asked=asked,
+        asked=directions,
         **raw,
     )
 

@@ -24,13 +24,13 @@ MAX_CANDIDATES = 20_000
 
 def plan_greedy(shape: Shape, method: Method, process: Cost) -> list[Stage]:
     """Plan the stages of a method that picks features one by one: candidates, their co-moments, picks."""
-    own, label, n_features = method.parameters, method.label, shape.n_features
-    assert isinstance(own, GreedyParameters)
-    count = min(own.n_candidates or n_features, n_features)
+    greedy, label, n_features = method.parameters, method.label, shape.n_features
+    assert isinstance(greedy, GreedyParameters)
+    count = min(greedy.n_candidates or n_features, n_features)
     check_candidates(count, f"method {label}", "n_candidates")
     done, parameters = f"greedy-{label}", OneMethod(method)
     table, listed = WORD * N_FIELDS * n_features, WORD * count
-    comoments = plan_comoments(shape, f"comoments-{label}", (PURPOSE, {label: count}), own.score_scaling, process)
+    comoments = plan_comoments(shape, f"comoments-{label}", (PURPOSE, {label: count}), greedy.score_scaling, process)
     return [
         Stage.of(
             SCREEN_STAGE,

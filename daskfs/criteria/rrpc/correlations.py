@@ -95,11 +95,11 @@ def sum_comoments(context: Context, parameters: ComomentsParameters, unit: int) 
             if part.stop % height and part.stop != of_unit.stop:
                 continue
             for label in list(sums):
-                found = sums.pop(label).result()
+                comoments = sums.pop(label).result()
                 name = (parameters.purpose, label, stretch)
-                chunks = comoment_rows(len(found.matrix)), len(found.matrix)
-                store.put_array(layout.COMOMENTS.format(*name), found.matrix, chunks)
-                store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(found.mean, found.total))
+                chunks = comoment_rows(len(comoments.matrix)), len(comoments.matrix)
+                store.put_array(layout.COMOMENTS.format(*name), comoments.matrix, chunks)
+                store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(comoments.mean, comoments.total))
 
 
 def comoment_rows(width: int) -> int:
@@ -119,9 +119,9 @@ def stored_comoments(context: Context, purpose: str, label: str) -> Comoments:
     for stretch in range(-(-n_samples // stretch_rows(n_samples))):
         means = store.open(layout.COMOMENT_MEANS.format(purpose, label, stretch))[...]
         matrix = store.open(layout.COMOMENTS.format(purpose, label, stretch))[...]
-        own = Comoments(float(means[-1]), means[:-1].reshape(2, -1), matrix)
+        comoments = Comoments(float(means[-1]), means[:-1].reshape(2, -1), matrix)
         # copied, as it is added to and may belong to the store
-        merged = replace(own, matrix=matrix.copy()) if merged is None else merge_comoments(merged, own)
+        merged = replace(comoments, matrix=matrix.copy()) if merged is None else merge_comoments(merged, comoments)
     assert merged is not None
     return merged
 
@@ -164,7 +164,7 @@ def binned_columns(
 def bin_candidates(context: Context, parameters: BinsParameters, unit: int) -> None:
     """Write the bins of the candidates in one slab."""
     slab = slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
-    columns = _inside(candidate_lists(context, parameters), slab)
+    columns = _features_of_slab(candidate_lists(context, parameters), slab)
     if columns.size == 0:
         return
     n_rows = distance_rows(context).size
@@ -172,17 +172,17 @@ def bin_candidates(context: Context, parameters: BinsParameters, unit: int) -> N
     table = np.zeros((columns.size, 2 * BINS))
     for place, column in enumerate(binned_columns(context, columns, slab, DISTANCE_ROWS, parameters.scaling)):
         codes[place] = column.codes
-        table[place] = _packed(column)
+        table[place] = _pack_column(column)
     context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, n_rows))
     context.store.put_array(layout.BINNED_TABLE.format(unit), table)
 
 
-def _inside(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
+def _features_of_slab(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
     columns = np.unique(np.concatenate(list(lists.values()))) if lists else np.empty(0, dtype=np.int64)
     return columns[(columns >= slab.start) & (columns < slab.stop)]
 
 
-def _packed(column: BinnedColumn) -> np.ndarray:
+def _pack_column(column: BinnedColumn) -> np.ndarray:
     """Return the number of bins, variance, steps and shares of a column in one row."""
     row, steps = np.zeros(2 * BINS), column.steps.size
     row[:2] = steps, column.variance
@@ -193,18 +193,18 @@ def _packed(column: BinnedColumn) -> np.ndarray:
 def stored_bins(context: Context, parameters: BinsParameters, features: np.ndarray) -> list[BinnedColumn]:
     """Return candidates by feature number, int64, in bins, from the output of :func:`bin_candidates`."""
     lists, columns = candidate_lists(context, parameters), parameters.slab_columns
-    found: dict[int, BinnedColumn] = {}
+    column_by_feature: dict[int, BinnedColumn] = {}
     for slab in np.unique(features // columns):
-        known = _inside(lists, slab_range(int(slab), columns, context.tiles.shape.n_features))
+        slab_features = _features_of_slab(lists, slab_range(int(slab), columns, context.tiles.shape.n_features))
         codes = context.store.open(layout.BINNED_CODES.format(int(slab)))
         table = context.store.open(layout.BINNED_TABLE.format(int(slab)))[...]
         for feature in features[features // columns == slab]:
-            place = int(np.searchsorted(known, feature))
+            place = int(np.searchsorted(slab_features, feature))
             steps, row = int(table[place, 0]), table[place]
-            found[int(feature)] = BinnedColumn(
+            column_by_feature[int(feature)] = BinnedColumn(
                 codes[place : place + 1][0], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps], float(row[1])
             )
-    return [found[int(feature)] for feature in features]
+    return [column_by_feature[int(feature)] for feature in features]
 
 
 # ------------------------------------------------------------------------------------------------- memory of units
@@ -223,7 +223,7 @@ def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | Non
         Array("rows of all candidates", (rows, union), shape.dtype),
         *_rescaled_cost(rows, union, scaling),
         Array("rows of the candidates of one list", (rows, widest), shape.dtype),
-        *(held for count in counts for held in _sums_cost(count, shape.n_samples)),
+        *(item for count in counts for item in _sums_cost(count, shape.n_samples)),
         Array("what the means take off a panel of co-moments", (PRODUCT_COLUMNS, widest)),
         *_row_scales_cost(shape.n_samples),
     )

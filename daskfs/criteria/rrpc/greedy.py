@@ -36,8 +36,8 @@ def screen_candidates(context: Context, parameters: OneMethod, unit: int) -> dic
     assert isinstance(method.parameters, GreedyParameters)
     relevance = context.store.open(slab_table(method))[...][method.fields.index("relevance")]
     n_relevant = int(np.count_nonzero(~np.isnan(relevance)))
-    wanted = n_relevant if method.parameters.n_candidates is None else min(method.parameters.n_candidates, n_relevant)
-    features = np.sort(rank_order(relevance, "descending")[:wanted])
+    count = n_relevant if method.parameters.n_candidates is None else min(method.parameters.n_candidates, n_relevant)
+    features = np.sort(rank_order(relevance, "descending")[:count])
     context.store.put_array(layout.CANDIDATES.format(PURPOSE, method.label), features)
     return {"n_candidates": int(features.size)}
 

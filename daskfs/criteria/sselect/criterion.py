@@ -42,9 +42,9 @@ class NeedSignTable(NeedOfValues[SignTable]):
         """The forms that provide the mean."""
         return (NeedGraphForms(self.scaling, self.weighting),)
 
-    def compute(self, seen: SeenColumns) -> SignTable:
+    def compute(self, columns: SeenColumns) -> SignTable:
         """Return the table."""
-        return sign_table(seen.values, seen.statistics[self.forms[0]], seen.known, seen.weights)
+        return sign_table(columns.values, columns.statistics[self.forms[0]], columns.known, columns.weights)
 
 
 def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
@@ -66,11 +66,11 @@ def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.nda
     point = cut_point(forms.mean, np.sqrt(variance))
     codes, n_classes = labels.values, len(labels.classes)
     upper = np.zeros((n_classes, F.shape[1]))
-    known = np.flatnonzero(codes >= 0)
-    for some in row_blocks(known.size):
-        rows = known[some]
+    labeled_rows = np.flatnonzero(codes >= 0)
+    for block in row_blocks(labeled_rows.size):
+        rows = labeled_rows[block]
         upper += class_table(codes[rows], n_classes, F[rows] >= point, None if weights is None else weights[rows])
-    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
+    counts = np.bincount(codes[labeled_rows], None if weights is None else weights[labeled_rows], minlength=n_classes)
     return SignTable(upper, counts.astype(np.float64))
 
 

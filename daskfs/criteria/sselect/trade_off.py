@@ -47,25 +47,25 @@ class TradeOffParameters(StageParameters):
 def choose_trade_off(context: Context, parameters: TradeOffParameters, unit: int) -> dict[str, Any]:
     """Choose a trade-off, write the scores under it, and store the whole curve."""
     del unit
-    method, own = parameters.method, parameters.method.parameters
-    assert isinstance(own, SSelectParameters)
+    method, criterion_parameters = parameters.method, parameters.method.parameters
+    assert isinstance(criterion_parameters, SSelectParameters)
     table = context.store.open(layout.UNFINISHED.format(method.label))[...]
     _, graph_term, label_term = table
-    count = cut_features(own.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
+    count = cut_features(criterion_parameters.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
     orders = [rank_order(mix_terms(graph_term, label_term, t), "ascending")[:count] for t in GRID]
     used = np.unique(np.concatenate(orders))
-    rows, block = context.tiles.sampled_columns(used, CUT_ROWS, chain_of(own.graph_scaling))
+    rows, block = context.tiles.sampled_columns(used, CUT_ROWS, chain_of(criterion_parameters.graph_scaling))
     weights = context.weights()
-    cuts = _cuts(block, used, orders, own, None if weights is None else weights[rows])
+    cuts = _cuts(block, used, orders, criterion_parameters, None if weights is None else weights[rows])
     values = np.array([cut.value for cut in cuts])
-    known = label_term[~np.isnan(label_term)]
-    if known.size and (known == known[0]).all():
+    finite_terms = label_term[~np.isnan(label_term)]
+    if finite_terms.size and (finite_terms == finite_terms[0]).all():
         values[0] = np.nan  # equal label terms cannot rank
     place = lowest_cut(GRID, values)
     chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
     table[0] = mix_terms(graph_term, label_term, chosen)
     context.store.put_array(layout.SCORES.format(method.label), table, (table.shape[0], parameters.slab_columns))
-    sizes = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": own.n_neighbors}
+    sizes = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": criterion_parameters.n_neighbors}
     curve = _curve(cuts) | {"chosen": chosen, **sizes}
     context.store.write_json(layout.TRADE_OFFS.format(method.label), curve)
     return {"trade_off": chosen}
@@ -79,20 +79,20 @@ def _cuts(
     weights: np.ndarray | None,
 ) -> list[Cut]:
     """Cut the rows reduced to the first features of each order; equal sets of features are cut once."""
-    found: dict[bytes, Cut] = {}
+    cut_by_features: dict[bytes, Cut] = {}
     cuts = []
     with one_thread():  # the number of threads would change the last bits of sums
         for order in orders:
             columns = np.sort(order)
             key = columns.tobytes()
-            if key not in found:
+            if key not in cut_by_features:
                 reduced = np.ascontiguousarray(block[:, np.searchsorted(used, columns)])
                 if parameters.metric == "cosine":
                     reduced *= inverse_or_zero(row_norms(reduced))[:, None]
                 if parameters.metric == "cosine" or ends_with(parameters.graph_scaling, "unit"):
                     reduced = np.rint(reduced * DIRECTION_GRID) / DIRECTION_GRID
-                found[key] = cut_of(reduced, parameters.n_neighbors, weights)
-            cuts.append(found[key])
+                cut_by_features[key] = cut_of(reduced, parameters.n_neighbors, weights)
+            cuts.append(cut_by_features[key])
     return cuts
 
 

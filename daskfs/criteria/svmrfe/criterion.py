@@ -73,8 +73,8 @@ class SVMParameters(GraphParameters):
     @property
     def keeps_graph(self) -> bool:
         """Whether one graph serves all rounds: that of all features, or a precomputed one."""
-        asked = self.graph == "given" or not self.rebuild_graph
-        return self.laplacian and self.large_n != "landmarks" and asked
+        is_allowed = self.graph == "given" or not self.rebuild_graph
+        return self.laplacian and self.large_n != "landmarks" and is_allowed
 
     @property
     def rule(self) -> Rule:
@@ -133,8 +133,8 @@ class SVMParameters(GraphParameters):
         """
         if n_left <= self.n_singly:
             return 1
-        wanted = int(self.step) if self.step >= 1 else int(self.step * n_left)
-        return max(1, min(wanted, n_left - self.n_singly))
+        n_dropped = int(self.step) if self.step >= 1 else int(self.step * n_left)
+        return max(1, min(n_dropped, n_left - self.n_singly))
 
     def n_rounds(self, n_features: int) -> int:
         """Return the number of rounds that order `n_features` features: until one is left, at least one."""

@@ -65,14 +65,14 @@ def choose_rows(context: Context, parameters: KeptRowsParameters, unit: int) -> 
     p = svm_parameters(parameters.method)
     labels, weights = context.counted_labels(), context.weights()
     assert isinstance(labels, Labels)
-    known = np.flatnonzero(labels.is_labeled)
-    others = np.empty(0, dtype=known.dtype)
+    labeled_rows = np.flatnonzero(labels.is_labeled)
+    others = np.empty(0, dtype=labeled_rows.dtype)
     if p.laplacian:
         counts = np.ones(labels.is_labeled.size, dtype=bool) if weights is None else weights > 0
         others = np.flatnonzero(counts & ~labels.is_labeled)
     if parameters.route == "landmarks":
-        known, others = draw_landmarks(known, others, p.n_landmarks, p.random_state)
-    rows = np.sort(np.concatenate([known, others]))
+        labeled_rows, others = draw_landmarks(labeled_rows, others, p.n_landmarks, p.random_state)
+    rows = np.sort(np.concatenate([labeled_rows, others]))
     context.store.put_array(layout.SVM_CHOSEN.format(parameters.loop, parameters.key), rows.astype(np.int64))
     return {"n_rows": int(rows.size)}
 
@@ -105,17 +105,17 @@ def gather_rows(context: Context, parameters: KeptRowsParameters, unit: int) -> 
     mean, scale = center_and_scale(context, method, scaling)
     centered = CenteredRows(mean, scale)
     n_rows = int(chosen.sum())
-    found = {"rows": np.empty((n_rows, mean.size)), "codes": np.empty(n_rows, np.int64), "weights": np.ones(n_rows)}
+    arrays = {"rows": np.empty((n_rows, mean.size)), "codes": np.empty(n_rows, np.int64), "weights": np.ones(n_rows)}
     place = 0
     for block in read_blocks(context, parts, unit, scaling, chosen=chosen):
         inside = slice(place, place + block.codes.size)
         values = block.values.toarray() if is_sparse(block.values) else block.values
-        found["rows"][inside] = centered.taken(values)
-        found["codes"][inside] = block.codes
+        arrays["rows"][inside] = centered.taken(values)
+        arrays["codes"][inside] = block.codes
         if block.weights is not None:
-            found["weights"][inside] = block.weights
+            arrays["weights"][inside] = block.weights
         place = inside.stop
-    context.store.write_arrays(layout.SVM_ROWS.format(loop, key, unit), found)
+    context.store.write_arrays(layout.SVM_ROWS.format(loop, key, unit), arrays)
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
         values = np.empty((numbers.size, d), order="F")
         codes, weights = np.empty(numbers.size, np.int64), np.empty(numbers.size)
         for part in range(row_parts(context.tiles.shape).n_parts):
-            found, _ = context.store.read_arrays(layout.SVM_ROWS.format(loop, key, part))
-            inside = slice(place, place + found["codes"].size)
-            values[inside], codes[inside], weights[inside] = found["rows"], found["codes"], found["weights"]
+            arrays, _ = context.store.read_arrays(layout.SVM_ROWS.format(loop, key, part))
+            inside = slice(place, place + arrays["codes"].size)
+            values[inside], codes[inside], weights[inside] = arrays["rows"], arrays["codes"], arrays["weights"]
             place = inside.stop
         return KeptRows(numbers, values, codes, weights)
 
@@ -264,9 +264,9 @@ def problems(codes: np.ndarray) -> list[int]:
     return present[1:] if len(present) == 2 else present
 
 
-def targets_of(codes: np.ndarray, own: int) -> np.ndarray:
-    """Return 1 for rows of class `own` and -1 for other labeled rows, shape of `codes`, float64."""
-    return np.where(codes == own, 1.0, -1.0)
+def targets_of(codes: np.ndarray, code: int) -> np.ndarray:
+    """Return 1 for rows of class `code` and -1 for other labeled rows, shape of `codes`, float64."""
+    return np.where(codes == code, 1.0, -1.0)
 
 
 # -------------------------------------------------------------------------------------------------- after the loop
@@ -297,22 +297,22 @@ def write_elimination(context: Context, parameters: EliminationParameters, unit:
     state = load_state(context, parameters.loop, n_rounds, method)
     store.put_array(layout.SCORES.format(method.label), state.table())
     route = parameters.route
-    kept = store.open(layout.SVM_CHOSEN.format(parameters.loop, rows_key(method, route)))
+    chosen_rows = store.open(layout.SVM_CHOSEN.format(parameters.loop, rows_key(method, route)))
     # the plan also counts rows of weight 0
-    facts = {"route": route, parameters.counted: int(kept.shape[0]), "rounds": state.rounds}
+    facts = {"route": route, parameters.counted: int(chosen_rows.shape[0]), "rounds": state.rounds}
     store.write_json(layout.ELIMINATION_JSON.format(method.label), facts)
     return {"n_rounds": len(state.rounds)}
 
 
-def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[RunWarning]:
+def elimination_warnings(method: Method, facts: Mapping[str, Any]) -> list[RunWarning]:
     """List the warnings about a ranking."""
-    n_bound = sum(seen.get("bound_share") == 1.0 for seen in found["rounds"])
+    n_bound = sum(round_facts.get("bound_share") == 1.0 for round_facts in facts["rounds"])
     if not n_bound:
         return []
     p = svm_parameters(method)
     remedy = "lower gamma_intrinsic or raise C" if p.laplacian else "raise C"
     text = (
-        f"in {n_bound} of {len(found['rounds'])} rounds every alpha was at C, which hardly lets labels tell features "
+        f"in {n_bound} of {len(facts['rounds'])} rounds every alpha was at C, which hardly lets labels tell features "
         f"apart; {remedy}"
     )
     return [RunWarning("at its bound", CHANGES, text, (method.label,), "method")]
@@ -320,8 +320,8 @@ def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[RunWa
 
 def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
     """Return the route, rows and round facts of a method's elimination; None if it eliminates nothing."""
-    found: dict[str, Any] | None = store.read_json(layout.ELIMINATION_JSON.format(method.label))
-    return found
+    facts: dict[str, Any] | None = store.read_json(layout.ELIMINATION_JSON.format(method.label))
+    return facts
 
 
 # ------------------------------------------------------------------------------------------------------------- costs
@@ -344,7 +344,7 @@ def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_
     Two `copies` leave room to read rows, which products of the rounds take later.
     """
     groups = {rows_key(method, route): rows for method, rows in zip(methods, n_rows, strict=True)}
-    return tuple(held for rows in groups.values() for held in kept_cost(rows, n_features, copies))
+    return tuple(item for rows in groups.values() for item in kept_cost(rows, n_features, copies))
 
 
 def label_cost(parts: RowPartitions) -> Cost:

@@ -85,7 +85,7 @@ class _Round:
         with self._lock:
             if self._number != len(state.rounds) or self._kernel is None:
                 self._kernel, self._machines = None, {}
-                self._kernel = self._made(state, p, rows)
+                self._kernel = self._make_kernel(state, p, rows)
                 self._number = len(state.rounds)
             kernel = self._kernel
             y = targets_of(rows.codes[kernel.labeled], problem)
@@ -94,7 +94,7 @@ class _Round:
                 self._machines[problem] = fit_machine(kernel.trained, y, cost)
             return kernel, self._machines[problem], y, cost
 
-    def _made(self, state: Elimination, p: SVMParameters, rows: KeptRows) -> Kernel:
+    def _make_kernel(self, state: Elimination, p: SVMParameters, rows: KeptRows) -> Kernel:
         if self._squares is None or self._squares.n_steps > len(state.rounds):
             present = np.flatnonzero(state.gone != -2)
             self._squares = KeptSquares(rows.values[:, present])
@@ -174,19 +174,19 @@ def judge_candidates(context: Context, parameters: RoundParameters, unit: int) -
         return
     n_left, n_blocks = state.left.size, candidate_blocks(p, state.gone.size)
     columns = slice(block * n_left // n_blocks, (block + 1) * n_left // n_blocks)
-    own = problems(kept_rows(context, LOOP, rows_key(method, "exact")).codes)
+    codes = problems(kept_rows(context, LOOP, rows_key(method, "exact")).codes)
     name = layout.SVM_CRITERIA.format(LOOP, number, index)
-    if problem >= len(own) or columns.start == columns.stop:  # a class without rows, or fewer features than blocks
+    if problem >= len(codes) or columns.start == columns.stop:  # a class without rows, or fewer features than blocks
         context.store.write_arrays(name, {"values": np.empty(0)})
         return
     with one_thread():
-        held: _Round = context.holdings.get(
+        cached_round: _Round = context.holdings.get(
             ("round", method.label),
             parameters.held_bytes,
             lambda _: parameters.round_bytes[place],
             lambda: _Round(context, method),
         )
-        kernel, machine, y, cost = held.at(state, own[problem])
+        kernel, machine, y, cost = cached_round.at(state, codes[problem])
         values = score_candidates(kernel, machine, y, cost, p.rule, columns)
     facts = {
         "n_support": int(np.count_nonzero(machine.beta)),
@@ -210,27 +210,27 @@ def drop_features(context: Context, parameters: RoundParameters, unit: int) -> d
         for index, (of, problem, _) in enumerate(units):
             if of != place:
                 continue
-            arrays, found = context.store.read_arrays(layout.SVM_CRITERIA.format(LOOP, number, index))
+            arrays, facts_of_problem = context.store.read_arrays(layout.SVM_CRITERIA.format(LOOP, number, index))
             if not arrays["values"].size:
                 continue
             if problem not in by_problem:
-                facts.append(found)
+                facts.append(facts_of_problem)
             by_problem.setdefault(problem, []).append(arrays["values"])
         values = np.sum([np.concatenate(parts) for parts in by_problem.values()], axis=0)
-        state.drop(values, svm_parameters(method), _joined(facts, svm_parameters(method)))
+        state.drop(values, svm_parameters(method), _merge_facts(facts, svm_parameters(method)))
     return save_state(context, LOOP, number, method, state)
 
 
-def _joined(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
+def _merge_facts(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
     """Return the facts of a round, merged over its problems."""
-    found = {
+    merged = {
         "n_support": max(fact["n_support"] for fact in facts),
         "bound_share": min(fact["bound_share"] for fact in facts),
         "gap": max(fact["gap"] for fact in facts),
     }
     if p.criterion == "rmb":
-        found["radius"] = "exact" if facts[0]["is_exact_sphere"] else "variance"
-    return found
+        merged["radius"] = "exact" if facts[0]["is_exact_sphere"] else "variance"
+    return merged
 
 
 def fewer_rows(parameters: RoundParameters) -> str:
@@ -282,32 +282,32 @@ def judging_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
     )
 
 
-def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:
+def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, cache: int, process: Cost) -> Cost:
     """List the memory of a unit that scores candidates.
 
-    Each method keeps `n_rows` rows; `held` are the bytes of the rounds that are cached in addition to the current one.
+    Each method keeps `n_rows` rows; `cache` are the bytes of the rounds that are cached in addition to the current one.
     """
     rounds = zip(methods, n_rows, strict=True)
     return (
         *process,
         *groups_cost(methods, "exact", n_rows, n_features, 2),
         *fullest(*(judging_cost(svm_parameters(method), rows, n_features) for method, rows in rounds)),
-        Objects("rounds that are held", 1, held),
+        Objects("rounds that are held", 1, cache),
     )
 
 
 def drop_cost(
-    methods: Sequence[Method], n_rows: Sequence[int], n_features: int, n_units: int, held: int, process: Cost
+    methods: Sequence[Method], n_rows: Sequence[int], n_features: int, n_units: int, cache: int, process: Cost
 ) -> Cost:
     """List the memory of a unit that drops features, in a process that has scored in `n_units` and caches rounds.
 
-    `held` are the bytes of rounds without the copies of rows of one round; one copy uses the room to read rows.
+    `cache` are the bytes of rounds without the copies of rows of one round; one copy uses the room to read rows.
     """
     return (
         *process,
         *groups_cost(methods, "exact", n_rows, n_features, 2),
         Array("rows of a round, in the features that are left", (max(n_rows), n_features)),
-        Objects("rounds that are held", 1, held),
+        Objects("rounds that are held", 1, cache),
         *state_cost(n_features),
         Array("criteria of all units", (n_units, n_features)),
     )

@@ -101,11 +101,11 @@ def sum_landmarks(context: Context, parameters: LandmarksParameters, unit: int) 
                 rows = block if p.laplacian else labeled
                 if not rows.codes.size:
                     continue
-                known = rows.codes >= 0
-                targets = np.stack([known * targets_of(rows.codes, own) for own in problems], axis=1)
-                found = landmark_sums(kernel(rows.values), targets, rows.weights, n_anchors(p, len(kernel.Z)))
-                total = totals.setdefault(method, {k: np.zeros((len(stretches), *v.shape)) for k, v in found.items()})
-                for name, values in found.items():
+                is_labeled = rows.codes >= 0
+                targets = np.stack([is_labeled * targets_of(rows.codes, code) for code in problems], axis=1)
+                sums = landmark_sums(kernel(rows.values), targets, rows.weights, n_anchors(p, len(kernel.Z)))
+                total = totals.setdefault(method, {k: np.zeros((len(stretches), *v.shape)) for k, v in sums.items()})
+                for name, values in sums.items():
                     total[name][block.stretch - stretches.start] += values
     for method in running:
         name = layout.SVM_SUMS.format(loop, number, part, method.label)
@@ -120,15 +120,15 @@ def solve_round(context: Context, parameters: LandmarksParameters, unit: int) ->
     p, state = svm_parameters(method), load_state(context, loop, number, method)
     if not state.finished:
         with one_thread():
-            values = _judged(context, loop, method, state)
+            values = _feature_criteria(context, loop, method, state)
         state.drop(values, p, {})
     return save_state(context, loop, number, method, state)
 
 
-def _judged(context: Context, loop: str, method: Method, state: Elimination) -> np.ndarray:
+def _feature_criteria(context: Context, loop: str, method: Method, state: Elimination) -> np.ndarray:
     """Return the criteria of the remaining features, shape (n_left,), summed over the problems."""
     p, kernel = svm_parameters(method), _landmark_kernel(context, loop, method, state)
-    K, sums = kernel.between_landmarks(), _summed(context, loop, method, len(state.rounds))
+    K, sums = kernel.between_landmarks(), _sum_stretches(context, loop, method, len(state.rounds))
     machines = solve_landmarks(K, sums, p.ridge, p.gamma_intrinsic, n_anchors(p, len(K)))
     is_linear, squares = p.rule.is_linear(state.left.size), kernel.squares()
     values = np.zeros(state.left.size)
@@ -141,12 +141,12 @@ def _judged(context: Context, loop: str, method: Method, state: Elimination) -> 
     return values
 
 
-def _summed(context: Context, loop: str, method: Method, number: int) -> Mapping[str, np.ndarray]:
+def _sum_stretches(context: Context, loop: str, method: Method, number: int) -> Mapping[str, np.ndarray]:
     """Return the sums of all stretches, added in order."""
     total: dict[str, np.ndarray] = {}
     for part in range(landmark_parts(context.tiles.shape).n_parts):
-        found, _ = context.store.read_arrays(layout.SVM_SUMS.format(loop, number, part, method.label))
-        for name, stretches in found.items():
+        arrays, _ = context.store.read_arrays(layout.SVM_SUMS.format(loop, number, part, method.label))
+        for name, stretches in arrays.items():
             for values in stretches:
                 total[name] = total[name] + values if name in total else values.copy()
     return total
@@ -166,7 +166,7 @@ def sums_cost(p: SVMParameters, n_landmarks: int, n_columns: int, copies: int = 
 def all_sums_cost(methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, copies: int = 1) -> Cost:
     """List the sums of all methods, of one stretch or of several."""
     of_methods = zip(methods, n_landmarks, strict=True)
-    return tuple(held for o, m in of_methods for held in sums_cost(svm_parameters(o), m, n_columns, copies))
+    return tuple(item for o, m in of_methods for item in sums_cost(svm_parameters(o), m, n_columns, copies))
 
 
 def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
@@ -180,11 +180,11 @@ def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
 
 
 def landmark_cost(
-    shape: Shape, methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, held: int, process: Cost
+    shape: Shape, methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, cache: int, process: Cost
 ) -> Cost:
     """List the memory of a unit that sums rows or solves a round, whichever is more, as one process does both in turn.
 
-    `n_landmarks` are those of each method, `n_columns` the number of classes, and `held` the bytes of cached rows.
+    `n_landmarks` are those of each method, `n_columns` the number of classes, and `cache` the bytes of cached rows.
     """
     d, most, parts, height = shape.n_features, max(n_landmarks), landmark_parts(shape), block_rows(shape)
     passing = (
@@ -201,8 +201,8 @@ def landmark_cost(
         Array("kernels between landmarks, systems and their factors", (8, most, most)),
         Array("landmarks in the features that are left, factors of exponents, and products", (4, most, d)),
     )
-    kept = groups_cost(methods, "landmarks", n_landmarks, d, 2)
-    return (*process, *kept, *fullest(passing, solving), Objects("rows that are held", 1, held))
+    kept_rows = groups_cost(methods, "landmarks", n_landmarks, d, 2)
+    return (*process, *kept_rows, *fullest(passing, solving), Objects("rows that are held", 1, cache))
 
 
 SVM_SUMS_STAGE = StageKind("svm-sums", __name__, sum_landmarks, landmark_cost, reads_weights=True)

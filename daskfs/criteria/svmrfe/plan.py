@@ -70,9 +70,9 @@ def plan_svm(
             name = LOOP if route == "exact" else f"svm-landmarks-{p.score_scaling or 'raw'}"
             loops.setdefault(name, (route, []))[1].append(method)
     stages: list[Stage] = []
-    for name, (route, own) in loops.items():
-        sizes = [_n_kept(svm_parameters(method), route, shape, n_labeled, memory_limit) for method in own]
-        loop = _Loop(shape, name, route, own, sizes, process, memory_limit, n_classes or PLANNED_CLASSES)
+    for name, (route, methods_of_route) in loops.items():
+        sizes = [_n_kept(svm_parameters(method), route, shape, n_labeled, memory_limit) for method in methods_of_route]
+        loop = _Loop(shape, name, route, methods_of_route, sizes, process, memory_limit, n_classes or PLANNED_CLASSES)
         rounds = _plan_exact(loop) if route == "exact" else _plan_landmarks(loop)
         stages += [*_plan_rows(loop), *rounds, _plan_tables(loop)]
     return stages
@@ -202,18 +202,18 @@ def _plan_exact(loop: _Loop) -> list[Stage]:
     d, methods, parameters, n_rows = loop.shape.n_features, loop.methods, loop.parameters, loop.sizes
     n_units = len(judging_units(methods, loop.n_classes, d))
     rounds = [total(round_cost(p, n, d)) for p, n in zip(parameters, n_rows, strict=True)]
-    own = total(copies_cost(min(n_rows), d))
+    copies = total(copies_cost(min(n_rows), d))
 
-    def costs(held: int) -> tuple[Cost, Cost]:
+    def costs(cache: int) -> tuple[Cost, Cost]:
         return (
-            SVM_JUDGE_STAGE.cost(methods, n_rows, d, held, loop.process),
-            SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, held, loop.process),
+            SVM_JUDGE_STAGE.cost(methods, n_rows, d, cache, loop.process),
+            SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, cache, loop.process),
         )
 
     rows = total(groups_cost(methods, "exact", n_rows, d))
-    busy, kept = max(total(cost) for cost in costs(0)), total(loop.process) + rows
-    holding = _held_rounds(loop, busy, kept, rounds, own)
-    judging, dropping = costs(min(holding, sum(rounds) - own))
+    busy, permanent = max(total(cost) for cost in costs(0)), total(loop.process) + rows
+    holding = _held_rounds(loop, busy, permanent, rounds, copies)
+    judging, dropping = costs(min(holding, sum(rounds) - copies))
     shared = RoundParameters(tuple(methods), holding, tuple(rounds))
     criteria = n_units * WORD * d
     graph = max((2 * WORD * loop.shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
@@ -238,15 +238,15 @@ def _plan_exact(loop: _Loop) -> list[Stage]:
     return _in_turn(loop, judge, drop, layout.SVM_CRITERIA_OF)
 
 
-def _held_rounds(loop: _Loop, busy: int, kept: int, rounds: Sequence[int], own: int) -> int:
+def _held_rounds(loop: _Loop, busy: int, permanent: int, rounds: Sequence[int], copies: int) -> int:
     """Return the bytes of rounds that a process may cache: all, or those that fit in addition to one recomputed round.
 
-    `busy` includes one round; `own` bytes of it are counted once if all are cached.
+    `busy` includes one round; `copies` bytes of it are counted once if all are cached.
     """
     everything, n_samples, limit = sum(rounds), loop.shape.n_samples, loop.memory_limit
-    if limit is None or everything <= room_between_rounds(n_samples, busy - own, kept, limit):
+    if limit is None or everything <= room_between_rounds(n_samples, busy - copies, permanent, limit):
         return everything
-    return room_between_rounds(n_samples, busy, kept, limit)
+    return room_between_rounds(n_samples, busy, permanent, limit)
 
 
 def _plan_landmarks(loop: _Loop) -> list[Stage]:
@@ -256,9 +256,9 @@ def _plan_landmarks(loop: _Loop) -> list[Stage]:
     parts = landmark_parts(shape)
     landmarks = groups_cost(methods, "landmarks", m, d)
     busy = total(SVM_SUMS_STAGE.cost(shape, methods, m, columns, 0, process))
-    kept = total(process) + total(groups_cost(methods, "landmarks", m, d, 2))
+    permanent = total(process) + total(groups_cost(methods, "landmarks", m, d, 2))
     whole = total(held_rows_cost(shape, loop.parameters[0].score_scaling))
-    holding = min(room_between_rounds(loop.shape.n_samples, busy, kept, loop.memory_limit), whole)
+    holding = min(room_between_rounds(loop.shape.n_samples, busy, permanent, loop.memory_limit), whole)
     all_rows = any(p.laplacian for p in loop.parameters)
     shared = LandmarksParameters(tuple(methods), loop.name, holding, all_rows)
     written = parts.n_stretches * total(all_sums_cost(methods, m, columns))

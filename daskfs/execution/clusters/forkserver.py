@@ -75,15 +75,15 @@ def start_method(environment: dict[str, str]) -> str:
     context = get_context("forkserver")
     answers, answer = context.Pipe(duplex=False)
     with answers, answer:
-        asked = context.Process(target=_tell_environment, args=(answer, sorted(environment)), daemon=True)
+        process = context.Process(target=_tell_environment, args=(answer, sorted(environment)), daemon=True)
         try:
-            asked.start()
+            process.start()
             answer.close()
-            found = answers.recv()
+            variables = answers.recv()
         except (EOFError, OSError):  # spawning reports why processes cannot start
             return "spawn"
-        asked.join()
-    return "forkserver" if found == environment else "spawn"
+        process.join()
+    return "forkserver" if variables == environment else "spawn"
 
 
 def _tell_environment(answer: Connection, names: list[str]) -> None:

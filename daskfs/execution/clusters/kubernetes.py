@@ -88,14 +88,14 @@ class Pods(KubeCluster):
 
     async def said(self) -> str:
         """Return Kubernetes' reasons why pods do not run, empty text if it gives none."""
-        found: dict[str, None] = {}
+        reasons: dict[str, None] = {}
         with suppress(*REFUSED):
             async with asyncio.timeout(ANSWER_SECONDS):
                 async for pod in kr8s.asyncio.get(
                     "pods", namespace=self.namespace, label_selector=f"dask.org/cluster-name={self.name}"
                 ):
-                    found.update(dict.fromkeys(waiting_for(pod.raw.get("status", {}))))
-        return "; ".join(found)
+                    reasons.update(dict.fromkeys(waiting_for(pod.raw.get("status", {}))))
+        return "; ".join(reasons)
 
 
 def waiting_for(status: dict[str, Any]) -> list[str]:

@@ -124,10 +124,10 @@ def _script_hidden() -> Iterator[None]:
 
 def prepare(*, models: bool = True) -> None:
     """Begin to start the fork server, with the present configuration of Dask and, if asked, imports for models."""
-    begin(_environment(), models=models)
+    begin(_worker_environment(), models=models)
 
 
-def _environment() -> dict[str, str]:
+def _worker_environment() -> dict[str, str]:
     """Return the variables that nannies set in this process before they start a worker, and do not reset."""
     configured = dask.config.get(SPAWN_KEY)
     return {name: os.environ.get(name, str(value)) for name, value in configured.items() if value is not None}
@@ -139,16 +139,16 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     limit = granted_workers(settings, None).memory_limit
     _check_directory(settings.local_directory)
     with (
-        environment_set(_environment()),
+        environment_set(_worker_environment()),
         _script_hidden(),
-        dask.config.set({METHOD_KEY: start_method(_environment())}),
-        _started(settings, limit, made_for_the_run(settings)) as cluster,
+        dask.config.set({METHOD_KEY: start_method(_worker_environment())}),
+        _start_workers(settings, limit, made_for_the_run(settings)) as cluster,
         Client(cluster, timeout=settings.wait_seconds) as client,
     ):
         yield client
 
 
-def _started(settings: ClusterSettings, limit: int | None, security: Security | None) -> LocalWorkers:
+def _start_workers(settings: ClusterSettings, limit: int | None, security: Security | None) -> LocalWorkers:
     try:
         return LocalWorkers(
             n_workers=settings.n_workers,

@@ -126,7 +126,7 @@ class SlurmWorkers(SLURMCluster):
     def last_words(self, worker: str, name: object) -> str:
         """Return the state of a worker's job, and the last lines of its log."""
         del worker
-        job = next((str(job.job_id) for own, job in list(self.workers.items()) if str(own) == str(name)), "")
+        job = next((str(job.job_id) for key, job in list(self.workers.items()) if str(key) == str(name)), "")
         state = (self.queue("%i %T (%r)") or {}).get(job, "") if job else ""
         ends = [f"{path}: {_end_of(path)}" for path in sorted(Path(self.logs).glob(f"*-{job}.*"))] if job else []
         return "\n".join(filter(None, [f"job {job} {state}" if job else "", *ends]))
@@ -148,8 +148,8 @@ class SlurmWorkers(SLURMCluster):
 
     def reasons(self) -> str:
         """Return SLURM's states and reasons of jobs that are not running."""
-        found = (self.queue("%i %T (%r)") or {}).values()
-        return ", ".join(dict.fromkeys(text for text in found if not text.startswith("RUNNING")))
+        texts = (self.queue("%i %T (%r)") or {}).values()
+        return ", ".join(dict.fromkeys(text for text in texts if not text.startswith("RUNNING")))
 
     def queue(self, form: str) -> dict[str, str] | None:
         """Return the output of squeue for each job known to SLURM, by its id; None if it does not answer."""
@@ -184,8 +184,8 @@ def on_node(path: str) -> str:
 
 def of_site(settings: ClusterSettings) -> dict[str, Any]:
     """Return the options of dask-jobqueue that the site's configuration of Dask sets, and the job leaves out."""
-    own = {"local_directory": settings.local_directory, **(settings.slurm.model_dump() if settings.slurm else {})}
-    site = {key: dask.config.get(f"jobqueue.slurm.{key}", None) for key in OF_SITE if not own[key] or key in ADDED}
+    job = {"local_directory": settings.local_directory, **(settings.slurm.model_dump() if settings.slurm else {})}
+    site = {key: dask.config.get(f"jobqueue.slurm.{key}", None) for key in OF_SITE if not job[key] or key in ADDED}
     return {key: value for key, value in site.items() if value}
 
 

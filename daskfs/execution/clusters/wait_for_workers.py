@@ -20,11 +20,11 @@ LOOK_SECONDS = 0.2
 
 
 def wait_for_workers(
-    client: Client, settings: ClusterSettings, told: Callable[[], str], look: Callable[[], None] | None = None
+    client: Client, settings: ClusterSettings, reason: Callable[[], str], look: Callable[[], None] | None = None
 ) -> None:
     """Wait for a worker, and check that all workers that answer have this version of daskfs.
 
-    `told` returns the message of the error if no worker comes; `look` is called while there is none, to raise if none
+    `reason` returns the message of the error if no worker comes; `look` is called while there is none, to raise if none
     can come.
 
     Raises
@@ -40,7 +40,7 @@ def wait_for_workers(
         if not asked_for or asked_for[0].status == "cancelled":
             asked_for = pool.submit(bool, [0], key=f"daskfs-first-worker-{uuid.uuid4().hex}")
         if time.monotonic() > deadline:
-            raise ClusterError(told())
+            raise ClusterError(reason())
         if look is not None:
             look()
         time.sleep(LOOK_SECONDS)
@@ -76,13 +76,13 @@ def _check_versions(client: Client, pool: Pool) -> None:
             addresses = broken & pool.workers().keys()
         if addresses:
             time.sleep(LOOK_SECONDS)
-    for address, found in answers.items():
-        if isinstance(found, ImportError):
-            raise ClusterError(cannot_serve(found)) from found
-        if isinstance(found, Exception) and not isinstance(found, OSError):  # that worker has ended
-            raise found
-        if found and not isinstance(found, Exception):
-            raise unlike(address, found)
-    if all(isinstance(found, Exception) for found in answers.values()):
+    for address, reply in answers.items():
+        if isinstance(reply, ImportError):
+            raise ClusterError(cannot_serve(reply)) from reply
+        if isinstance(reply, Exception) and not isinstance(reply, OSError):  # that worker has ended
+            raise reply
+        if reply and not isinstance(reply, Exception):
+            raise unlike(address, reply)
+    if all(isinstance(reply, Exception) for reply in answers.values()):
         msg = f"no worker answered within {pool.patience:g} s: end those that hang, or raise cluster.wait_seconds."
         raise ClusterError(msg)

@@ -23,8 +23,8 @@ def worker_environment(settings: ClusterSettings) -> dict[str, str]:
     configuration must be that of the run.
     """
     spawned = {name: str(value) for name, value in dask.config.get(SPAWN_KEY).items() if value is not None}
-    told = {key: value for key, value in settings.told_to_dask.items() if not key.startswith(NANNY_KEY)}
-    return {**ONE_THREAD, **spawned, **{variable(key): _text(value) for key, value in told.items()}}
+    dask_config = {key: value for key, value in settings.told_to_dask.items() if not key.startswith(NANNY_KEY)}
+    return {**ONE_THREAD, **spawned, **{variable(key): _text(value) for key, value in dask_config.items()}}
 
 
 def variable(key: str) -> str:

@@ -106,13 +106,13 @@ def exact_correlations(left: DistanceColumns, right: DistanceColumns | None, sha
     others = left if right is None else right
     result = np.zeros((left.mean.size, others.mean.size))
     for rows in _blocks(n_rows):
-        ours = _centered(left, rows, roots)
-        theirs = ours if right is None else _centered(others, rows, roots)
+        ours = _center_distances(left, rows, roots)
+        theirs = ours if right is None else _center_distances(others, rows, roots)
         result += ours @ theirs.T
     return result
 
 
-def _centered(columns: DistanceColumns, rows: slice, roots: np.ndarray) -> np.ndarray:
+def _center_distances(columns: DistanceColumns, rows: slice, roots: np.ndarray) -> np.ndarray:
     """Return centered distances of some rows to all, times the roots of their shares, shape (n_columns, n_pairs)."""
     centered = np.abs(columns.values[:, rows, None] - columns.values[:, None, :])
     centered -= columns.means[:, rows, None]
@@ -143,9 +143,9 @@ def bias_corrected(
     total
         Number of rows, or the sum of their weights; above 3.
     """
-    covariance, *own = deviations
+    covariance, *variances = deviations
     roots = []
-    for variance, mean in zip(own, means, strict=True):
+    for variance, mean in zip(variances, means, strict=True):
         ratio = (mean > 0) - 4.0 * variance / (total - 2.0) - mean**2 / (total - 1.0)
         roots.append(np.sqrt(np.where(ratio > 1e-12, ratio, np.inf)))
     ratio = squared - covariance * (4.0 / (total - 2.0)) - np.multiply.outer(*means) / (total - 1.0)
@@ -222,12 +222,12 @@ class DistanceSum:
 
         `values` are as in :meth:`add`.
         """
-        found = np.zeros(len(values))
+        products = np.zeros(len(values))
         steps = _Steps(values)
         above = steps.above(values)
         if above.size:
             forms = np.einsum("sa,sa->s", above @ self._sum, above)
-            np.add.at(found, steps.column, -2.0 * steps.size * forms)
+            np.add.at(products, steps.column, -2.0 * steps.size * forms)
         for rows in _blocks(self._shares.size):
             block = self._sum[rows, rows.start :]
             # each pair of rows counts twice, a row with itself adds 0; the sum is centered, so distances
@@ -239,8 +239,8 @@ class DistanceSum:
                 np.subtract.outer(column[rows], column[rows.start :], out=part)
                 np.abs(part, out=part)
                 part *= block
-                found[place] += float(part[:, :n_own].sum()) + 2.0 * float(part[:, n_own:].sum())
-        return found
+                products[place] += float(part[:, :n_own].sum()) + 2.0 * float(part[:, n_own:].sum())
+        return products
 
 
 class _Steps:

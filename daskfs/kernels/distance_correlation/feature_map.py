@@ -90,8 +90,8 @@ def feature_map(column: BinnedColumn, n_components: int) -> FeatureMap:
     enough = int(np.searchsorted(squares, squares[-1] * (1.0 - n_components**-3.0))) + 1
     count = n_bins - 1 if n_bins - 1 <= most_components(n_components) else max(n_components, enough)
     count = min(count, most_components(n_components), n_bins - 1)
-    kept, lost = float(squares[count - 1]), float(squares[-1] - squares[count - 1])
-    norm = np.sqrt(kept)
+    captured, lost = float(squares[count - 1]), float(squares[-1] - squares[count - 1])
+    norm = np.sqrt(captured)
     table = vectors[:, :count].T * np.sqrt(values[:count] / norm)[:, None] / roots
     truncation = np.arctan2(np.sqrt(lost), norm) if count < n_bins - 1 else 0.0
     binning = np.arcsin(min(1.0, column.error / norm))
@@ -142,7 +142,7 @@ class CodeGram:
             Frequency weights around 1, shape (n_rows,), float64; None for 1 each.
         """
         for rows in row_blocks(codes[0][0].size, PRODUCT_ROWS):
-            sides = [_looked_up(tables, own, rows) for tables, own in zip(self._sides, codes, strict=True)]
+            sides = [_looked_up(tables, part, rows) for tables, part in zip(self._sides, codes, strict=True)]
             ours, theirs = sides[0], sides[-1]
             if weights is not None:
                 theirs = theirs * weights[rows]
@@ -174,9 +174,9 @@ def _looked_up(tables: Sequence[np.ndarray], codes: Sequence[np.ndarray], rows: 
     """Return the functions of some rows, shape (n_functions, n_rows)."""
     values = np.empty((_width(tables), rows.stop - rows.start))
     start = 0
-    for table, own in zip(tables, codes, strict=True):
+    for table, column_codes in zip(tables, codes, strict=True):
         stop = start + table.shape[0]
-        np.take(table, own[rows], axis=1, out=values[start:stop], mode="clip")
+        np.take(table, column_codes[rows], axis=1, out=values[start:stop], mode="clip")
         start = stop
     return values
 

@@ -89,7 +89,7 @@ def bin_column(values: np.ndarray, n_bins: int = BINS, weights: np.ndarray | Non
     below = np.cumsum(counts)[:-1] / total
     # F_XX(s, t) - F(s) F(t) = min - product
     deviation = np.minimum.outer(below, below) - np.multiply.outer(below, below)
-    variance = _weighted(deviation, steps, steps)
+    variance = _weighted_square(deviation, steps, steps)
     kind = np.uint8 if counts.size <= 256 else np.uint16
     return BinnedColumn(codes.astype(kind), steps, below, variance, float(error / span))
 
@@ -115,7 +115,7 @@ def mean_distances(levels: np.ndarray, shares: np.ndarray) -> np.ndarray:
     return np.concatenate([first, first + np.cumsum(np.diff(levels) * slopes, axis=-1)], axis=-1)
 
 
-def _weighted(deviation: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
+def _weighted_square(deviation: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
     np.multiply(deviation, deviation, out=deviation)
     return float(np.einsum("s,s->", left, np.einsum("st,t->s", deviation, right))) if deviation.size else 0.0
 
@@ -134,7 +134,7 @@ def pair_distance_correlation(a: BinnedColumn, b: BinnedColumn, weights: np.ndar
     total = a.codes.shape[0] if weights is None else weights.sum()
     below = joint.cumsum(axis=0).cumsum(axis=1)[:-1, :-1] / total
     below -= np.multiply.outer(a.below, b.below)
-    share = _weighted(below, a.steps, b.steps) / (np.sqrt(a.variance) * np.sqrt(b.variance))
+    share = _weighted_square(below, a.steps, b.steps) / (np.sqrt(a.variance) * np.sqrt(b.variance))
     return float(np.clip(share, 0.0, 1.0))
 
 

@@ -80,8 +80,8 @@ class CorrelationSpec:
 
     def rows_used(self, n_samples: int) -> int:
         """Return the number of rows used out of n_samples."""
-        wanted = n_samples if self.n_rows is None else min(n_samples, self.n_rows)
-        return min(wanted, MATRIX_FREE_ROWS) if self.correlation == "matrix_free" else wanted
+        n_rows = n_samples if self.n_rows is None else min(n_samples, self.n_rows)
+        return min(n_rows, MATRIX_FREE_ROWS) if self.correlation == "matrix_free" else n_rows
 
     def resolved(self, shape: Sized) -> CorrelationSpec:
         """Return the spec with "auto" resolved, by the numbers of rows and features alone.

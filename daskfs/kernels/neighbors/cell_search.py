@@ -82,12 +82,12 @@ def cell_neighbors(
     members_of = np.split(probing[order], np.searchsorted(cell[order], np.arange(1, n_cells)))
     lists = _Lists(n_members, width or k + SPARE, starts, cell)
     for number, members in enumerate(members_of):
-        base, asked = members[home[members] == number], members[first[members] == number]
+        base, guests = members[home[members] == number], members[first[members] == number]
         if base.size:
             rows = prepared(base)
-            queries = rows if asked.size == base.size else prepared(asked, rows)
-            nothing_met = np.full(asked.size, -1)
-            lists.offer(queries, asked, np.ones(asked.size, np.bool_), nothing_met, rows, base, base_takes=False)
+            queries = rows if guests.size == base.size else prepared(guests, rows)
+            nothing_met = np.full(guests.size, -1)
+            lists.offer(queries, guests, np.ones(guests.size, np.bool_), nothing_met, rows, base, base_takes=False)
     for number, members in enumerate(members_of):
         is_base = home[members] == number
         base, others = members[is_base], members[~is_base]
@@ -120,8 +120,8 @@ def fill_short_lists(X: Block, metric: Metric, is_home: np.ndarray, indices: np.
     names, squares = np.full((short.size, k), -1), np.full((short.size, k), np.inf)
     for block in row_blocks(is_home.size, MEASURED_ROWS):
         base = prepare_rows(X[block], metric)
-        found = exact_neighbors(prepare_rows(X[short], metric, base), short, base, block.start, k)
-        names, squares = nearest_distinct(np.hstack([names, found[0]]), np.hstack([squares, found[1]]), k)
+        exact_lists = exact_neighbors(prepare_rows(X[short], metric, base), short, base, block.start, k)
+        names, squares = nearest_distinct(np.hstack([names, exact_lists[0]]), np.hstack([squares, exact_lists[1]]), k)
     indices[short], distances[short] = names, squares
 
 
@@ -139,7 +139,7 @@ class _Lists:
 
     def offer(
         self,
-        asked: Rows,
+        queries: Rows,
         asked_members: np.ndarray,
         asked_takes: np.ndarray,
         asked_met: np.ndarray,
@@ -152,8 +152,8 @@ class _Lists:
 
         Parameters
         ----------
-        asked, base
-            Rows; `asked` prepared ``like`` `base`.
+        queries, base
+            Rows; `queries` prepared ``like`` `base`.
         asked_members, base_members
             Their numbers, shapes (n_asked,) and (n_base,), int64.
         asked_takes, base_takes
@@ -164,8 +164,8 @@ class _Lists:
         Bounds, Side = self._passes.Bounds, self._passes.Side
         doubtful = np.empty((DOUBTFUL + base.n_rows, 2), np.int64)
         takes, met = np.full(base.n_rows, base_takes), np.full(base.n_rows, -1)
-        for tile in row_blocks(asked.n_rows, tile_rows(asked, base)):
-            rows = asked.part(tile)
+        for tile in row_blocks(queries.n_rows, tile_rows(queries, base)):
+            rows = queries.part(tile)
             products, half_widths, errors = tile_bounds(rows, base).as_products()
             bounds = Bounds(products, half_widths, base.scale**2)
             a = Side(asked_members[tile], errors[0], asked_takes[tile], asked_met[tile])
@@ -199,16 +199,16 @@ def nearest_measured(rows: Rows, names: np.ndarray, k: int) -> tuple[np.ndarray,
     """
     indices, distances = np.full((rows.n_rows, k), -1, dtype=np.int64), np.full((rows.n_rows, k), np.inf)
     for block in row_blocks(rows.n_rows, MEASURED_ROWS):
-        found = names[block].astype(np.int64)
-        query, column = np.nonzero(found >= 0)
-        squares = np.full(found.shape, np.inf)
-        nearest = found[query, column]
+        candidates = names[block].astype(np.int64)
+        query, column = np.nonzero(candidates >= 0)
+        squares = np.full(candidates.shape, np.inf)
+        nearest = candidates[query, column]
         squares[query, column] = measured_squares(rows, query + block.start, rows, nearest, compiles=True)
-        order = order_with_ties(squares, found)[:, :k]
+        order = order_with_ties(squares, candidates)[:, :k]
         squares = np.take_along_axis(squares, order, axis=1)
         n_found = order.shape[1]
         distances[block, :n_found] = metric_distances(squares, rows)
-        indices[block, :n_found] = np.where(np.isfinite(squares), np.take_along_axis(found, order, axis=1), -1)
+        indices[block, :n_found] = np.where(np.isfinite(squares), np.take_along_axis(candidates, order, axis=1), -1)
     return indices, distances
 
 
@@ -220,12 +220,12 @@ def nearest_distinct(names: np.ndarray, squares: np.ndarray, k: int) -> tuple[np
     """
     order = order_with_ties(squares, names)
     squares, names = np.take_along_axis(squares, order, axis=1), np.take_along_axis(names, order, axis=1)
-    kept = np.isfinite(squares)
-    kept[:, 1:] &= names[:, 1:] != names[:, :-1]
-    place = np.cumsum(kept, axis=1) - 1
-    kept &= place < k
-    found = np.full((len(names), k), -1, dtype=names.dtype), np.full((len(names), k), np.inf)
-    row, column = np.nonzero(kept)
+    is_kept = np.isfinite(squares)
+    is_kept[:, 1:] &= names[:, 1:] != names[:, :-1]
+    place = np.cumsum(is_kept, axis=1) - 1
+    is_kept &= place < k
+    nearest = np.full((len(names), k), -1, dtype=names.dtype), np.full((len(names), k), np.inf)
+    row, column = np.nonzero(is_kept)
     at = row, place[row, column]
-    found[0][at], found[1][at] = names[row, column], squares[row, column]
-    return found
+    nearest[0][at], nearest[1][at] = names[row, column], squares[row, column]
+    return nearest

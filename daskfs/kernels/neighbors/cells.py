@@ -208,25 +208,30 @@ def train_cells(
     generator = np.random.default_rng([seed, n_groups, n_cells])
     trained = training_rows(len(sample.rows), sample.n_samples, n_cells)
     rows = sample.rows[trained]
-    group_centers, offsets = _balanced(rows, n_groups, generator)
+    group_centers, offsets = _balanced_kmeans(rows, n_groups, generator)
     home, _ = _nearest(rows, group_centers, offsets)
-    kept = np.bincount(home, minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(rows)
-    if not kept.all():  # a few outliers are too little work for a task, and find too few neighbors alone
-        group_centers, offsets = group_centers[kept], offsets[kept] - offsets[kept].min()
+    is_large_enough = np.bincount(home, minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(rows)
+    if not is_large_enough.all():  # a few outliers are too little work for a task, and find too few neighbors alone
+        group_centers, offsets = (
+            group_centers[is_large_enough],
+            offsets[is_large_enough] - offsets[is_large_enough].min(),
+        )
         home, _ = _nearest(rows, group_centers, offsets)
     order = np.argsort(home, kind="stable")
     sizes = np.bincount(home, minlength=len(group_centers))
     parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
-    found = [cells_of(rows[part], n_cells * part.size / len(rows), generator) for part in parts]
-    starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in found])])
-    cell_sizes = np.concatenate([held for _, held in found]) * (sample.n_samples / len(rows))
-    centers = np.concatenate([centers for centers, _ in found])
+    cells_of_groups = [cells_of(rows[part], n_cells * part.size / len(rows), generator) for part in parts]
+    starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in cells_of_groups])])
+    cell_sizes = np.concatenate([sizes_of_group for _, sizes_of_group in cells_of_groups]) * (
+        sample.n_samples / len(rows)
+    )
+    centers = np.concatenate([centers for centers, _ in cells_of_groups])
     share = 0.0 if trained.all() else len(rows) / sample.n_samples
     cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
-    return _calibrated(sample, trained, cells, n_neighbors, recall, max_probes, generator)
+    return _calibrate_reach(sample, trained, cells, n_neighbors, recall, max_probes, generator)
 
 
-def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _balanced_kmeans(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return centers and offsets of a k-means that penalizes size."""
     centers = _first_centers(rows, n_groups, generator)
     n_groups = len(centers)
@@ -245,12 +250,12 @@ def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -
     return centers, offsets - offsets.min()
 
 
-def cells_of(rows: np.ndarray, wanted: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Run a plain k-means of rows, shape (n_rows, n_columns), float32, into about `wanted` cells.
+def cells_of(rows: np.ndarray, n_cells: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Run a plain k-means of rows, shape (n_rows, n_columns), float32, into about `n_cells` cells.
 
     Returns the centers, shape (n_cells, n_columns), float32, and sizes, shape (n_cells,), float64.
     """
-    centers = _first_centers(rows, max(1, round(wanted)), generator)
+    centers = _first_centers(rows, max(1, round(n_cells)), generator)
     nothing = np.zeros(len(centers), np.float32)
     for _ in range(CELL_ROUNDS):
         home, _ = _nearest(rows, centers, nothing)
@@ -273,7 +278,7 @@ def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.nd
     return np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), centers)
 
 
-def _calibrated(
+def _calibrate_reach(
     sample: Sample,
     trained: np.ndarray,
     cells: Cells,
@@ -291,21 +296,21 @@ def _calibrated(
     if len(sampled) < 3:
         return cells
     judges = np.arange(len(sampled)) if trained.all() else np.flatnonzero(~trained)
-    asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
-    pairs, found, dimension = _neighbor_pairs(sample, asked, n_neighbors)
+    queries = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
+    pairs, neighbors, dimension = _neighbor_pairs(sample, queries, n_neighbors)
     cells = replace(cells, dimension=dimension)
     if len(cells.cell_centers) == 1:
         return cells
-    rows = np.concatenate([sampled[asked], pairs.reshape(-1, sampled.shape[1])])
-    a = np.repeat(np.arange(asked.size), pairs.shape[1])
-    b = asked.size + np.arange(a.size)
-    shown = np.concatenate([trained[asked], trained[found.ravel()]])
+    rows = np.concatenate([sampled[queries], pairs.reshape(-1, sampled.shape[1])])
+    a = np.repeat(np.arange(queries.size), pairs.shape[1])
+    b = queries.size + np.arange(a.size)
+    shown = np.concatenate([trained[queries], trained[neighbors.ravel()]])
     ratios, home = _group_ratios(rows, cells)
     between = np.minimum(ratios[a, home[b]], ratios[b, home[a]])
     to_cell = _cell_ratios(rows, cells, home, shown, a, b)
     mean_cell = sample.n_samples / len(cells.cell_centers)
     # plus one standard error, with all pairs of a row counted as one
-    recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
+    recall = min(recall + float(np.sqrt(recall * (1 - recall) / queries.size)), (1 + recall) / 2)
     trials = []
     for share in GROUP_SHARES:
         group_reach = _quantile(between, 1 - (1 - recall) * share)
@@ -317,8 +322,8 @@ def _calibrated(
         if not np.isfinite(cell_reach):  # groups alone separate too many pairs: take the best possible
             cell_reach = _quantile(needed[np.isfinite(needed)], 1 - (1 - recall) / 2)
         trial = replace(cells, group_reach=group_reach, cell_reach=max(1.0, cell_reach))
-        trial = _bounded_probes(sampled[asked], trial, most)
-        members = assign_rows(sampled[asked], trial)
+        trial = _bounded_probes(sampled[queries], trial, most)
+        members = assign_rows(sampled[queries], trial)
         pair = 1.6e-11 * sampled.shape[1] + 1.5e-9
         cost = members.cell.size * mean_cell * pair + members.row.size * sampled.shape[1] * COPY_SECONDS
         met = float(np.mean(needed <= trial.cell_reach))
@@ -326,7 +331,7 @@ def _calibrated(
     return min(trials, key=lambda trial: trial[:2])[2]
 
 
-def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
+def _neighbor_pairs(sample: Sample, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return proxies of some of the k nearest rows among all rows, evenly spaced by rank, and their sample rows.
 
     The shapes are (n_asked, n_ranks, n_columns) and (n_asked, n_ranks). The third result is the intrinsic dimension.
@@ -342,40 +347,42 @@ def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarr
     rows, measured = sample.rows, sample.measured
     share = len(rows) / sample.n_samples
     width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(rows) - 1)
-    found, distances = _nearest_of_sample(rows if measured is None else measured, asked, width, sample.metric)
-    found = np.where(found < 0, asked[:, None], found)
+    neighbors, distances = _nearest_of_sample(rows if measured is None else measured, queries, width, sample.metric)
+    neighbors = np.where(neighbors < 0, queries[:, None], neighbors)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
     spread = spread[np.isfinite(spread) & (spread > 0)]
     dimension = max(1.0, float(1 / spread.mean())) if spread.size else 1.0
-    wanted = np.unique(np.rint(np.linspace(1, k, min(k, CALIBRATION_RANKS))))
-    rank = np.clip(np.floor(share * wanted) + 1, 1, width).astype(np.int64)
-    far = gammaln(np.stack([wanted, rank]) + 1 / dimension) - gammaln(np.stack([wanted, rank]))
+    ranks = np.unique(np.rint(np.linspace(1, k, min(k, CALIBRATION_RANKS))))
+    rank = np.clip(np.floor(share * ranks) + 1, 1, width).astype(np.int64)
+    far = gammaln(np.stack([ranks, rank]) + 1 / dimension) - gammaln(np.stack([ranks, rank]))
     moved = np.minimum(1.0, share ** (1 / dimension) * np.exp(far[0] - far[1])).astype(np.float32)
     if measured is not None:
         moved[:] = 1
-    found = found[:, rank - 1]
-    origin = rows[asked][:, None]
-    pairs = rows[found]  # may be as large as the sample: changed in place
+    neighbors = neighbors[:, rank - 1]
+    origin = rows[queries][:, None]
+    pairs = rows[neighbors]  # may be as large as the sample: changed in place
     pairs -= origin
     pairs *= moved[:, None]
     pairs += origin
-    return pairs, found, dimension
+    return pairs, neighbors, dimension
 
 
-def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int, metric: Metric) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_of_sample(
+    sample: Block, query_rows: np.ndarray, width: int, metric: Metric
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest rows of a sample, preparing one part of it at a time."""
     names, lengths = [], []
     n_rows = int(sample.shape[0])
     for part in row_blocks(n_rows, max(width + 1, -(-n_rows // SAMPLE_PARTS))):
         base = prepare_rows(sample[part], metric)
-        queries = prepare_rows(sample[asked], metric, like=base)
-        found, distances = exact_neighbors(queries, asked, base, part.start, width)
-        names.append(found)
+        queries = prepare_rows(sample[query_rows], metric, like=base)
+        neighbors, distances = exact_neighbors(queries, query_rows, base, part.start, width)
+        names.append(neighbors)
         lengths.append(distances)
-    found, distances = np.concatenate(names, axis=1), np.concatenate(lengths, axis=1)
+    neighbors, distances = np.concatenate(names, axis=1), np.concatenate(lengths, axis=1)
     order = np.argsort(distances, axis=1, kind="stable")[:, :width]
-    return np.take_along_axis(found, order, axis=1), np.take_along_axis(distances, order, axis=1)
+    return np.take_along_axis(neighbors, order, axis=1), np.take_along_axis(distances, order, axis=1)
 
 
 _TINY = float(np.finfo(np.float32).tiny)
@@ -399,18 +406,18 @@ def _cell_ratios(
     rows: np.ndarray, cells: Cells, home: np.ndarray, trained: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the distance to the other row's home cell over that to the nearest cell, for pairs of rows both ways."""
-    nearest, own = np.empty(len(rows)), np.empty(len(rows), np.int64)
+    nearest, home_cells = np.empty(len(rows)), np.empty(len(rows), np.int64)
     for group in range(cells.n_groups):
         here = np.flatnonzero(home == group)
         for block in row_blocks(here.size, BLOCK_ROWS):
-            some = here[block]
-            squares = _cell_squares(rows[some], cells, group, trained[some])
-            nearest[some] = np.sqrt(squares.min(axis=1))
-            own[some] = squares.argmin(axis=1) + cells.cell_starts[group]
+            block_rows = here[block]
+            squares = _cell_squares(rows[block_rows], cells, group, trained[block_rows])
+            nearest[block_rows] = np.sqrt(squares.min(axis=1))
+            home_cells[block_rows] = squares.argmin(axis=1) + cells.cell_starts[group]
     ways = []
     for i, j in ((a, b), (b, a)):
         difference = rows[i]
-        difference -= cells.cell_centers[own[j]]
+        difference -= cells.cell_centers[home_cells[j]]
         ways.append(np.sqrt(np.einsum("ij,ij->i", difference, difference)) / np.maximum(nearest[i], _TINY))
     return ways[0], ways[1]
 
@@ -481,11 +488,11 @@ def _cell_squares(rows: np.ndarray, cells: Cells, group: int, trained: np.ndarra
     centers = cells.centers_of(group)
     squares = _squares(rows, centers, np.zeros(len(centers), np.float32))
     if cells.trained_share > 0 and len(centers) > 1:
-        some = np.flatnonzero(trained)
-        own = squares[some].argmin(axis=1)
-        sampled = np.rint(cells.cell_sizes[cells.cell_starts[group] + own] * cells.trained_share)
+        training_rows = np.flatnonzero(trained)
+        home = squares[training_rows].argmin(axis=1)
+        sampled = np.rint(cells.cell_sizes[cells.cell_starts[group] + home] * cells.trained_share)
         factor = sampled / np.maximum(sampled - 1, 1)
-        squares[some, own] = np.where(sampled > 1, squares[some, own] * factor**2, np.inf)
+        squares[training_rows, home] = np.where(sampled > 1, squares[training_rows, home] * factor**2, np.inf)
     return np.maximum(squares, 0, out=squares)
 
 
@@ -542,16 +549,16 @@ def _assign_block(rows: np.ndarray, first: int, cells: Cells, trained: np.ndarra
             nearest[row[here]] = np.sqrt(squares.min(axis=1, initial=np.inf))
         limits = (nearest[row[here]].astype(np.float64) * cells.cell_reach) ** 2 * SLACK
         sizes = cells.cell_sizes[cells.cell_starts[g] : cells.cell_starts[g + 1]]
-        found, values = _nearest_within(squares, limits, MAX_PROBES, sizes, cells.least_rows * is_first)
-        index[here, : found.shape[1]], distance[here, : found.shape[1]] = found, np.sqrt(values)
-        before[here, 1 : found.shape[1]] = np.cumsum(sizes[found[:, :-1]], axis=1)
-    wanted = distance <= nearest[row][:, None] * np.float32(cells.cell_reach)
-    wanted |= is_own[:, None] & (before < cells.least_rows)
-    wanted &= index >= 0
-    count = wanted.sum(axis=1)
-    kept = count > 0
-    starts = np.concatenate([[0], np.cumsum(count[kept])])
-    return Members(row[kept] + first, group[kept], is_own[kept], starts, index[wanted])
+        nearest_cells, values = _nearest_within(squares, limits, MAX_PROBES, sizes, cells.least_rows * is_first)
+        index[here, : nearest_cells.shape[1]], distance[here, : nearest_cells.shape[1]] = nearest_cells, np.sqrt(values)
+        before[here, 1 : nearest_cells.shape[1]] = np.cumsum(sizes[nearest_cells[:, :-1]], axis=1)
+    is_probed = distance <= nearest[row][:, None] * np.float32(cells.cell_reach)
+    is_probed |= is_own[:, None] & (before < cells.least_rows)
+    is_probed &= index >= 0
+    count = is_probed.sum(axis=1)
+    has_members = count > 0
+    starts = np.concatenate([[0], np.cumsum(count[has_members])])
+    return Members(row[has_members] + first, group[has_members], is_own[has_members], starts, index[is_probed])
 
 
 # ----------------------------------------------------------------------------- large cells
@@ -588,23 +595,31 @@ def split_large(
             break
         member = np.repeat(np.arange(is_home.size), np.diff(starts))
         rank = np.arange(cell.size) - np.repeat(starts[:-1], np.diff(starts))
-        kept = ~np.isin(cell, large)
-        parts = [(member[kept], cell[kept], rank[kept].astype(np.float64))]
+        is_in_small = ~np.isin(cell, large)
+        parts = [(member[is_in_small], cell[is_in_small], rank[is_in_small].astype(np.float64))]
         n_cells = sizes.size
         for number in large:
             pairs = np.flatnonzero(cell == number)
             rows, is_own = rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0)
-            own = np.flatnonzero(is_own)
-            wanted = own.size * 4 // LARGE_CELL
-            count = own.size if own.size <= 2 * LARGE_CELL else max(LARGE_CELL, SAMPLED_PER_PART * wanted)
-            shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
+            home_members = np.flatnonzero(is_own)
+            n_parts = home_members.size * 4 // LARGE_CELL
+            count = (
+                home_members.size
+                if home_members.size <= 2 * LARGE_CELL
+                else max(LARGE_CELL, SAMPLED_PER_PART * n_parts)
+            )
+            shown = np.sort(np.random.default_rng([seed, int(number)]).choice(home_members, size=count, replace=False))
             # parts are larger than cells: rows probe fewer of them
-            most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * wanted / own.size)
-            cells = train_cells(Sample(rows[shown], own.size), 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
+            most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * n_parts / home_members.size)
+            cells = train_cells(
+                Sample(rows[shown], home_members.size), 1, n_parts, n_neighbors, (1 + recall) / 2, seed, most
+            )
             trained = np.zeros(len(rows), dtype=bool)
-            trained[shown[training_rows(shown.size, own.size, wanted)]] = True
-            found, new, order = _parts(assign_rows(rows, cells, trained), own, by_order=depth == MAX_SPLITS - 1)
-            parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
+            trained[shown[training_rows(shown.size, home_members.size, n_parts)]] = True
+            row_places, new, order = _parts(
+                assign_rows(rows, cells, trained), home_members, by_order=depth == MAX_SPLITS - 1
+            )
+            parts.append((member[pairs][row_places], new + n_cells, rank[pairs][row_places] + order / (MAX_PROBES + 1)))
             n_cells += int(new.max()) + 1
         member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))
         cell = cell[np.lexsort((rank, member))].astype(np.int32)
@@ -612,18 +627,18 @@ def split_large(
     return starts, cell
 
 
-def _parts(members: Members, own: np.ndarray, *, by_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _parts(members: Members, home_members: np.ndarray, *, by_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows, the parts of a cell that they probe, and the rank of each part for its row, nearest first.
 
     A cell of a single part, and with `by_order` every large part, is split by row order.
     """
     nearest = members.cell[members.starts[:-1]]
-    held = np.bincount(nearest[own], minlength=int(members.cell.max()) + 1)
-    pieces = np.where((held > LARGE_CELL) & (by_order or np.count_nonzero(held) == 1), -(-held // PIECE_ROWS), 1)
+    n_rows = np.bincount(nearest[home_members], minlength=int(members.cell.max()) + 1)
+    pieces = np.where((n_rows > LARGE_CELL) & (by_order or np.count_nonzero(n_rows) == 1), -(-n_rows // PIECE_ROWS), 1)
     begins = np.cumsum(pieces) - pieces
     turn = np.arange(nearest.size)
     for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other, evenly
-        here = own[nearest[own] == crowded]
+        here = home_members[nearest[home_members] == crowded]
         turn[here] = np.arange(here.size) * pieces[crowded] // here.size
     counts = np.diff(members.starts)
     row = np.repeat(np.arange(nearest.size), counts)

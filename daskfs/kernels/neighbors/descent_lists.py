@@ -56,21 +56,21 @@ def descent_lists(
     indices, squares
         Shape (n_rows, max(width, n_candidates)), int32 and float32, nearest first; -1 and inf where there are fewer.
     """
-    order, bounds = _grown(rows, PART_ROWS, _state(seed, 0))
+    order, bounds = _split_rows(rows, PART_ROWS, _state(seed, 0))
     rows = rows[order]  # near rows are near in memory, too
     shape = (len(rows), width)
     lists = Lists(np.full(shape, np.inf, np.float32), np.full(shape, -1, np.int32), np.zeros(shape, np.bool_))
     _offer_parts(rows, np.arange(len(rows), dtype=np.int32), bounds, lists)
     if len(bounds) > 1:
         for tree in range(1, N_TREES):
-            members, bounds = _grown(rows, PART_ROWS, _state(seed, tree))
+            members, bounds = _split_rows(rows, PART_ROWS, _state(seed, tree))
             _offer_parts(rows, members, bounds, lists)
         for number in range(MAX_PASSES):
             new, old = _links(lists, n_linked, _state(seed, N_TREES + number))
             if _compare_linked(rows, new, old, lists) <= FEW_CHANGES * lists.names.size:
                 break
     if n_candidates > width:
-        lists = _widened(rows, lists, n_candidates)
+        lists = _widen_lists(rows, lists, n_candidates)
     indices, squares = np.empty_like(lists.names), np.empty_like(lists.squares)
     indices[order] = np.where(lists.names >= 0, order[lists.names], -1)
     squares[order] = lists.squares
@@ -93,7 +93,7 @@ def _offer_parts(rows: np.ndarray, order: np.ndarray, bounds: np.ndarray, lists:
 
 # ------------------------------------------------------------------------------------ trees
 @compiled
-def _grown(rows: np.ndarray, most: int, state: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+def _split_rows(rows: np.ndarray, most: int, state: np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """Halve rows by their products with the difference of two of them, drawn at random, until parts are small.
 
     Returns the rows in the order of the parts, shape (n_rows,), int32, and first and last plus one of each part,
@@ -200,7 +200,7 @@ def _offer_products(products: np.ndarray, half: np.ndarray, members: np.ndarray,
 
 # ---------------------------------------------------------------------------------- descent
 @compiled
-def _drawn(a: int, b: int, state: np.uint64) -> np.uint64:
+def _pair_hash(a: int, b: int, state: np.uint64) -> np.uint64:
     """Return a pseudorandom number below 2**32 of a pair of rows, in either order."""
     pair = (np.uint64(min(a, b)) << _HALF) | np.uint64(max(a, b))
     mixed = (pair ^ state) * np.uint64(0x9E3779B97F4A7C15)  # as splitmix64 does
@@ -234,7 +234,7 @@ def _links(lists: Lists, most: int, state: np.uint64) -> tuple[np.ndarray, np.nd
         for place in range(width):
             other = lists.names[row, place]
             if other >= 0:
-                drawn = _drawn(row, other, state) << _HALF
+                drawn = _pair_hash(row, other, state) << _HALF
                 keys = new if lists.is_new[row, place] else old
                 _draw(keys[row], drawn | np.uint64(other))
                 _draw(keys[other], drawn | np.uint64(row))
@@ -242,7 +242,7 @@ def _links(lists: Lists, most: int, state: np.uint64) -> tuple[np.ndarray, np.nd
         for place in range(width):
             if lists.is_new[row, place]:
                 other = lists.names[row, place]
-                key = (_drawn(row, other, state) << _HALF) | np.uint64(other)
+                key = (_pair_hash(row, other, state) << _HALF) | np.uint64(other)
                 lists.is_new[row, place] = key > new[row, -1]
     return new, old
 
@@ -288,7 +288,7 @@ def _compare_linked(rows: np.ndarray, new: np.ndarray, old: np.ndarray, lists: L
 
 
 @compiled
-def _widened(rows: np.ndarray, lists: Lists, width: int) -> Lists:
+def _widen_lists(rows: np.ndarray, lists: Lists, width: int) -> Lists:
     """Return longer lists, of the rows in the list of each row and in their lists."""
     n_rows, n_listed = lists.names.shape
     squares, names = np.full((n_rows, width), np.float32(np.inf)), np.full((n_rows, width), np.int32(-1))

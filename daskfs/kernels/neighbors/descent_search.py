@@ -82,7 +82,7 @@ def descent_neighbors(
     from daskfs.kernels.neighbors.descent_lists import descent_lists
 
     names, _ = descent_lists(sketch, list_width(k, dimension), n_linked(dimension), random_state, width)
-    return _measured(metric_rows(X, metric), names, k)
+    return _measure_lists(metric_rows(X, metric), names, k)
 
 
 def foreign_width(k: int) -> int:
@@ -120,10 +120,10 @@ def pynndescent_neighbors(
             random_state=random_state,
         )
     names = search.neighbor_graph[0]
-    return _measured(rows, np.where(names == np.arange(rows.n_rows)[:, None], -1, names), k)
+    return _measure_lists(rows, np.where(names == np.arange(rows.n_rows)[:, None], -1, names), k)
 
 
-def _measured(rows: Rows, names: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _measure_lists(rows: Rows, names: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     if rows.is_zero is not None:  # all others are at the same distance
         zero, others = np.flatnonzero(rows.is_zero), np.arange(min(names.shape[1], rows.n_rows - 1))
         names[zero] = -1

@@ -146,18 +146,18 @@ class Products:
     base_squares: np.ndarray
     p: float
 
-    def nearest(self, own: np.ndarray, k: int) -> np.ndarray:
+    def nearest(self, own_positions: np.ndarray, k: int) -> np.ndarray:
         """Return a mask of base rows that may be among the k nearest others.
 
         Rounding is at most ``p (|q|**2 + |b|**2)``, and b at distance d has ``|b|**2 <= 2 |q|**2 + 2 d**2``, so a row's
         own square and its k-th smallest product bound everything.
         """
         products, p = self.products, self.p
-        own_rows = _own_rows(own, products.shape[1])
-        products[own_rows, own[own_rows]] = np.inf
+        own_rows = _own_rows(own_positions, products.shape[1])
+        products[own_rows, own_positions[own_rows]] = np.inf
         reach = (_kth_smallest(products, k) + 3 * p * self.query_squares) / (1 - 2 * p)
         mask = products <= _limit(reach, self.query_squares, p, products.dtype)[:, None]
-        mask[own_rows, own[own_rows]] = False
+        mask[own_rows, own_positions[own_rows]] = False
         return mask
 
     def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,10 +181,10 @@ class IncompleteProducts:
     lower: np.ndarray
     upper: np.ndarray
 
-    def nearest(self, own: np.ndarray, k: int) -> np.ndarray:
+    def nearest(self, own_positions: np.ndarray, k: int) -> np.ndarray:
         """Return a mask of base rows that may be among the k nearest others, or tie with them."""
-        own_rows = _own_rows(own, self.upper.shape[1])
-        self.lower[own_rows, own[own_rows]] = self.upper[own_rows, own[own_rows]] = np.inf
+        own_rows = _own_rows(own_positions, self.upper.shape[1])
+        self.lower[own_rows, own_positions[own_rows]] = self.upper[own_rows, own_positions[own_rows]] = np.inf
         kth = _kth_smallest(self.upper, k)
         return self._below(kth + np.abs(kth) * TIED)[:, None] >= self.lower
 
@@ -206,8 +206,8 @@ class IncompleteProducts:
         return self.lower, half_widths, (np.zeros(len(self.lower)), np.zeros(self.lower.shape[1]))
 
 
-def _own_rows(own: np.ndarray, n_base: int) -> np.ndarray:
-    return np.flatnonzero((own >= 0) & (own < n_base))
+def _own_rows(own_positions: np.ndarray, n_base: int) -> np.ndarray:
+    return np.flatnonzero((own_positions >= 0) & (own_positions < n_base))
 
 
 def _limit(reach: np.ndarray, squares: np.ndarray, p: float, dtype: np.dtype[Any]) -> np.ndarray:
@@ -298,10 +298,10 @@ def _densified_products(queries: Rows, base: Rows, out: np.ndarray) -> np.ndarra
 def _of_columns(rows: sp.csr_matrix, columns: np.ndarray) -> sp.csr_matrix:
     """Return some columns of sparse rows, by ascending numbers."""
     place = np.searchsorted(columns, rows.indices)
-    kept = np.flatnonzero(place < columns.size)
-    kept = kept[columns[place[kept]] == rows.indices[kept]]
-    starts = np.searchsorted(kept, rows.indptr)
-    return sp.csr_matrix((rows.data[kept], place[kept], starts), shape=(rows.shape[0], columns.size))
+    entries = np.flatnonzero(place < columns.size)
+    entries = entries[columns[place[entries]] == rows.indices[entries]]
+    starts = np.searchsorted(entries, rows.indptr)
+    return sp.csr_matrix((rows.data[entries], place[entries], starts), shape=(rows.shape[0], columns.size))
 
 
 def _wide_operand(rows: Rows) -> np.ndarray:
@@ -319,17 +319,17 @@ def _dense_incomplete(queries: Rows, base: Rows, out: np.ndarray) -> IncompleteP
     p = _precision(dtype, n_columns)
     # values below the smallest normal number are lost, once per column in each product
     dropped = dtype.type(4 * n_columns * np.finfo(dtype).tiny)
-    query, seen = _parted(_incomplete_operand(queries, dtype))
+    query, is_observed = _without_missing(_incomplete_operand(queries, dtype))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        both = np.concatenate([query * query, seen], axis=1)
+        both = np.concatenate([query * query, is_observed], axis=1)
         for part in row_blocks(base.n_rows, part_rows(queries.n_rows, n_columns)):
-            rows, seen_base = _parted(_incomplete_operand(base.part(part), dtype))
+            rows, seen_base = _without_missing(_incomplete_operand(base.part(part), dtype))
             norms = both @ np.concatenate([seen_base, rows * rows], axis=1).T
             squares = query @ (rows * dtype.type(-2)).T
             squares += norms
             norms *= dtype.type(p)
             norms += dropped
-            shared = seen @ seen_base.T
+            shared = is_observed @ seen_base.T
             factors = np.divide(dtype.type(n_columns), shared, out=shared)
             np.multiply(squares - norms, factors, out=lower[:, part])
             np.multiply(squares + norms, factors, out=upper[:, part])
@@ -344,7 +344,7 @@ def _incomplete_operand(rows: Rows, dtype: np.dtype[Any]) -> np.ndarray:
     return operand if rows.has_missing else operand[:, :-2]
 
 
-def _parted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _without_missing(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return values with NaN replaced by 0, and the mask of the others as 1 and 0 in the same dtype."""
     is_seen = ~np.isnan(values)
     return np.where(is_seen, values, values.dtype.type(0)), is_seen.astype(values.dtype)

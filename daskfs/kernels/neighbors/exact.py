@@ -93,15 +93,15 @@ def exact_neighbors(
 def _tile_neighbors(
     queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int, buffer: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    own = query_ids - base_start
+    own_positions = query_ids - base_start
     k_found = min(k, base.n_rows)
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
-    query, candidate = _candidates(queries, base, own, k_found, buffer)
+    query, candidate = _candidates(queries, base, own_positions, k_found, buffer)
     squares = measured_squares(queries, query, base, candidate)
-    found = np.bincount(query, minlength=queries.n_rows)
-    width = max(int(found.max(initial=0)), k_found)
-    place = np.arange(query.size) - np.repeat(np.cumsum(found) - found, found)
+    n_found = np.bincount(query, minlength=queries.n_rows)
+    width = max(int(n_found.max(initial=0)), k_found)
+    place = np.arange(query.size) - np.repeat(np.cumsum(n_found) - n_found, n_found)
     lengths = np.full((queries.n_rows, width), np.inf)
     names = np.full((queries.n_rows, width), -1, dtype=np.int64)
     lengths[query, place], names[query, place] = squares, candidate + base_start
@@ -112,7 +112,7 @@ def _tile_neighbors(
 
 
 def _candidates(
-    queries: Rows, base: Rows, own: np.ndarray, k: int, buffer: np.ndarray | None
+    queries: Rows, base: Rows, own_positions: np.ndarray, k: int, buffer: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query.
 
@@ -120,14 +120,14 @@ def _candidates(
     bounded again in float64.
     """
     if buffer is None:
-        mask = _nearest_wide(queries, base, own, k)
+        mask = _nearest_wide(queries, base, own_positions, k)
     else:
-        mask = narrow_bounds(queries, base, buffer).nearest(own, k)
+        mask = narrow_bounds(queries, base, buffer).nearest(own_positions, k)
     query, candidate = entries(mask)
     if buffer is not None:
         loose = np.flatnonzero(np.bincount(query, minlength=queries.n_rows) > 4 * k + 64)
         if loose.size:
-            mask[loose] = _nearest_wide(queries.part(loose), base, own[loose], k)
+            mask[loose] = _nearest_wide(queries.part(loose), base, own_positions[loose], k)
             query, candidate = entries(mask)
     return query, candidate
 
@@ -138,47 +138,49 @@ def entries(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return row, column
 
 
-def _nearest_wide(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
+def _nearest_wide(queries: Rows, base: Rows, own_positions: np.ndarray, k: int) -> np.ndarray:
     """Bound in float64, some of the queries at a time, to take no more memory than float32 does."""
     parts = row_blocks(queries.n_rows, wide_rows(queries, base))
-    return np.concatenate([_wide_part(queries.part(rows), base, own[rows], k) for rows in parts])
+    return np.concatenate([_wide_part(queries.part(rows), base, own_positions[rows], k) for rows in parts])
 
 
-def _wide_part(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
+def _wide_part(queries: Rows, base: Rows, own_positions: np.ndarray, k: int) -> np.ndarray:
     bounds = wide_bounds(queries, base)
-    mask = bounds.nearest(own, k)
+    mask = bounds.nearest(own_positions, k)
     crowded = np.flatnonzero(np.count_nonzero(mask, axis=1) > k + MAX_TIES)
     for row in crowded:
-        found = np.flatnonzero(mask[row])
-        kept = _thinned(bounds, queries, int(row), base, found, k)
+        candidates = np.flatnonzero(mask[row])
+        pruned = _prune_candidates(bounds, queries, int(row), base, candidates, k)
         mask[row] = False
-        mask[row, kept] = True
+        mask[row, pruned] = True
     return mask
 
 
-def _thinned(
-    bounds: Products | IncompleteProducts, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int
+def _prune_candidates(
+    bounds: Products | IncompleteProducts, queries: Rows, row: int, base: Rows, candidates: np.ndarray, k: int
 ) -> np.ndarray:
     """Reduce candidates to those surely nearer than the k-th and the lowest-numbered of those tied with it.
 
     If the bounds are too loose to show a tie, the candidates are measured.
     """
-    squares, width = bounds.squares(row, found)
+    squares, width = bounds.squares(row, candidates)
     lower, bound = squares - width, float(np.partition(squares + width, k - 1)[k - 1])
     if not 4 * width.max() <= CLOSE_BOUNDS * bound < np.inf:
-        found, lower = _measured(queries, row, base, found, k)
+        candidates, lower = _exact_distances(queries, row, base, candidates, k)
         bound = float(np.partition(lower, k - 1)[k - 1])
-        width = np.full(found.size, bound * 2.0**-TIE_BITS)
+        width = np.full(candidates.size, bound * 2.0**-TIE_BITS)
     nearer = lower + 4 * width < bound
     tied = ~nearer & (lower <= bound + width)
-    return np.concatenate([found[nearer], found[tied][:MAX_TIES]])
+    return np.concatenate([candidates[nearer], candidates[tied][:MAX_TIES]])
 
 
-def _measured(queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _exact_distances(
+    queries: Rows, row: int, base: Rows, candidates: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return candidates and their squared distances, up to the first chunk that completes k at distance 0."""
     zero = UNIT_ROW_NOISE if base.metric in ANGLES else 0.0
     squares = np.empty(0)
-    while squares.size < found.size and np.count_nonzero(squares <= zero) < k:
-        part = found[squares.size : squares.size + 4 * MAX_TIES]
+    while squares.size < candidates.size and np.count_nonzero(squares <= zero) < k:
+        part = candidates[squares.size : squares.size + 4 * MAX_TIES]
         squares = np.concatenate([squares, squared_distances(queries, np.full(part.size, row), base, part)])
-    return found[: squares.size], squares
+    return candidates[: squares.size], squares

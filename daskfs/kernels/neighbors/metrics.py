@@ -38,12 +38,12 @@ def split_metric(metric: Metric) -> tuple[str, dict[str, Any]]:
     name, _, arguments = metric.partition("(")
     call = ast.parse(f"metric({arguments or ')'}", mode="eval").body
     assert isinstance(call, ast.Call)
-    values = ((str(given.arg), ast.literal_eval(given.value)) for given in call.keywords)
+    values = ((str(keyword.arg), ast.literal_eval(keyword.value)) for keyword in call.keywords)
     return name, {key: np.asarray(value, np.float64) if np.ndim(value) else value for key, value in values}
 
 
 @lru_cache(maxsize=64)
-def _named(name: str) -> tuple[str, dict[str, Any]]:
+def _parse_name(name: str) -> tuple[str, dict[str, Any]]:
     """Return the first name of a metric, without "-", and its arguments with their defaults; arrays have none."""
     from pynndescent.distances import named_distances
 
@@ -71,18 +71,18 @@ def checked_metric(metric: Any, metric_kwds: Mapping[str, Any] | None = None) ->
     if metric in (*LENGTHS, *ANGLES) and not metric_kwds:
         return str(metric)
     try:
-        name, given = split_metric(str(metric))
+        name, arguments = split_metric(str(metric))
     except (SyntaxError, ValueError):
         msg = f"metric {metric!r} has no arguments that can be read, as minkowski(p=3) has"
         raise ValueError(msg) from None
-    name, defaults = _named(name)
-    given = {**given, **(metric_kwds or {})}
-    if unknown := sorted(given.keys() - defaults.keys()):
+    name, defaults = _parse_name(name)
+    arguments = {**arguments, **(metric_kwds or {})}
+    if unknown := sorted(arguments.keys() - defaults.keys()):
         msg = (
             f"metric_kwds: metric {name!r} has no {', '.join(unknown)}; its arguments: {', '.join(defaults) or 'none'}"
         )
         raise ValueError(msg)
-    values = {**defaults, **given}
+    values = {**defaults, **arguments}
     if missing := [key for key, value in values.items() if value is None]:
         msg = f"metric {name!r} needs metric_kwds with {', '.join(missing)}"
         raise ValueError(msg)
@@ -113,11 +113,9 @@ def check_columns(metric: Metric, n_columns: int, *, is_sparse: bool) -> None:
         msg = f"metric 'haversine' compares latitude and longitude, in radians, and X has {n_columns} columns."
         raise InputError(msg)
     for key, value in arguments.items():
-        wanted = (n_columns,) * np.ndim(value)
-        if np.shape(value) != wanted:
-            msg = (
-                f"metric '{name}' has '{key}' of shape {np.shape(value)}, and X of {n_columns} columns needs {wanted}."
-            )
+        shape = (n_columns,) * np.ndim(value)
+        if np.shape(value) != shape:
+            msg = f"metric '{name}' has '{key}' of shape {np.shape(value)}, and X of {n_columns} columns needs {shape}."
             raise InputError(msg)
 
 

@@ -206,9 +206,9 @@ def nearest_centers(
     """
     n_centers, count = squares.shape[1], indices.shape[1]
     for i in range(squares.shape[0]):
-        limit, n_found, held = limits[i], 0, -1.0
-        while held < least:
-            n_found, held = 0, 0.0
+        limit, n_found, n_rows_held = limits[i], 0, -1.0
+        while n_rows_held < least:
+            n_found, n_rows_held = 0, 0.0
             for start in range(0, n_centers, STEP):
                 part, is_any_near = squares[i, start : min(start + STEP, n_centers)], np.uint32(0)
                 for place in range(part.shape[0]):  # without a branch: by vector instructions
@@ -228,7 +228,7 @@ def nearest_centers(
                     if n_found == count:
                         limit = values[i, count - 1]
             for place in range(n_found):
-                held += sizes[indices[i, place]]
+                n_rows_held += sizes[indices[i, place]]
             if n_found == min(count, n_centers):
                 break
             limit = np.float32(np.inf)

@@ -273,7 +273,7 @@ def squared_distances(
         values = max(a.values.nnz // max(a.n_rows, 1), b.values.nnz // max(b.n_rows, 1), 1)
         for pairs in row_blocks(a_index.shape[0], max(1, SPARSE_PAIR_VALUES // values)):
             difference = a.values[a_index[pairs]].astype(np.float64) - b.values[b_index[pairs]]
-            n_missing = _cleared(difference) if may_miss else None
+            n_missing = _clear_missing(difference) if may_miss else None
             result[pairs] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
             if n_missing is not None:
                 _extrapolate(result[pairs], n_missing, difference.shape[1])
@@ -294,7 +294,7 @@ def squared_distances(
             a.values.take(a_index[pairs], axis=0, out=tail, mode="clip")  # mode "raise" would go through a copy
             b.values.take(b_index[pairs], axis=0, out=head, mode="clip")
             np.subtract(tail, head, out=difference, dtype=np.float64)
-            n_missing = _cleared(difference) if may_miss else None
+            n_missing = _clear_missing(difference) if may_miss else None
             np.einsum("ij,ij->i", difference, difference, out=result[pairs])
             if n_missing is not None:
                 _extrapolate(result[pairs], n_missing, n_columns)
@@ -303,7 +303,7 @@ def squared_distances(
     return result
 
 
-def _cleared(difference: Any) -> np.ndarray:
+def _clear_missing(difference: Any) -> np.ndarray:
     """Replace NaN by 0 in place, and return the number of NaN in each row."""
     if not is_sparse(difference):
         is_missing = np.isnan(difference)

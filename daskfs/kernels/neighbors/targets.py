@@ -86,8 +86,8 @@ class SortedTargets:
         """
         indices = np.empty((rows.size, k), self.ascending.dtype)
         lengths = np.empty((rows.size, k))
-        for some in row_blocks(rows.size, max(1, COMPARED_ENTRIES // (3 * k + 1))):
-            indices[some], lengths[some] = self._nearest(target[some], rows[some], k)
+        for block in row_blocks(rows.size, max(1, COMPARED_ENTRIES // (3 * k + 1))):
+            indices[block], lengths[block] = self._nearest(target[block], rows[block], k)
         return indices, lengths
 
     def _nearest(self, target: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -149,10 +149,10 @@ class TargetRange:
             (values > low) | ((values == low) & (rows >= first)),
             (values < high) | ((values == high) & (rows < end)),
         )
-        own = begun & ended
-        self._own.append((values[own], rows[own]))
-        for held, marked in zip(self._tied, ((values == low) & ~begun, (values == high) & ~ended), strict=True):
-            held.add(values[marked], rows[marked], np.zeros(np.count_nonzero(marked)))
+        is_inside = begun & ended
+        self._own.append((values[is_inside], rows[is_inside]))
+        for tied_rows, marked in zip(self._tied, ((values == low) & ~begun, (values == high) & ~ended), strict=True):
+            tied_rows.add(values[marked], rows[marked], np.zeros(np.count_nonzero(marked)))
         below, above = values < low, values > high
         self._beyond[0].add(values[below], rows[below], -values[below])
         self._beyond[1].add(values[above], rows[above], values[above])
@@ -160,7 +160,7 @@ class TargetRange:
     def sorted(self, scale: float) -> tuple[np.ndarray, np.ndarray, SortedTargets]:
         """Return targets and rows of the range, by row number, and the rows among which their nearest are."""
         values, rows = map(np.concatenate, zip(*self._own, strict=True))
-        beside = [(held.values, held.rows) for held in (*self._tied, *self._beyond)]
+        beside = [(neighbors.values, neighbors.rows) for neighbors in (*self._tied, *self._beyond)]
         every, numbers = map(np.concatenate, zip((values, rows), *beside, strict=True))
         order = np.argsort(numbers)
         return values, rows, SortedTargets.of_rows(every[order], numbers[order], scale)

@@ -241,7 +241,7 @@ def observed_edge_sums(
     source, target, weights
         As in :func:`edge_sums`.
     """
-    found = no_edge_sums(weights.shape[0], F.shape[1])
+    total = no_edge_sums(weights.shape[0], F.shape[1])
     for start in range(0, source.shape[0], EDGE_BLOCK):
         edges = slice(start, start + EDGE_BLOCK)
         tail, head = (F.take(ends[edges], axis=0).astype(np.float64) for ends in (source, target))
@@ -252,12 +252,12 @@ def observed_edge_sums(
         tail -= center
         head -= center
         terms = (difference * difference, (~gone).astype(np.float64), tail + head, tail * tail + head * head)
-        for term, sums in zip(terms, found.sums, strict=True):
+        for term, sums in zip(terms, total.sums, strict=True):
             term[gone] = 0.0
             for row, weight in enumerate(weights[:, edges]):
                 sums[row] += weighted_column_sums(weight, term)
         for row, weight in enumerate(weights[:, edges]):
             counted = weight > 0
-            np.minimum(found.low[row], low.min(axis=0, where=counted[:, None], initial=np.inf), out=found.low[row])
-            np.maximum(found.high[row], high.max(axis=0, where=counted[:, None], initial=-np.inf), out=found.high[row])
-    return found
+            np.minimum(total.low[row], low.min(axis=0, where=counted[:, None], initial=np.inf), out=total.low[row])
+            np.maximum(total.high[row], high.max(axis=0, where=counted[:, None], initial=-np.inf), out=total.high[row])
+    return total

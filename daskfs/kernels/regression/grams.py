@@ -65,13 +65,13 @@ class MatrixGram:
 
     def among(self, features: np.ndarray) -> PartOfGram:
         """Return S among some features; the last result is cached."""
-        found = self._part  # several threads may share this
-        if found is None or not np.array_equal(found[0], features):
+        cached = self._part  # several threads may share this
+        if cached is None or not np.array_equal(cached[0], features):
             whole = features.size == self.diagonal.size
-            found = self._part = None  # freed before the next copy
-            found = features, _MatrixPart(self._matrix if whole else self._matrix[np.ix_(features, features)])
-            self._part = found
-        return found[1]
+            cached = self._part = None  # freed before the next copy
+            cached = features, _MatrixPart(self._matrix if whole else self._matrix[np.ix_(features, features)])
+            self._part = cached
+        return cached[1]
 
     def within(self, features: np.ndarray) -> Gram | None:
         """Return S among some features if they are few enough, else None."""
@@ -119,34 +119,34 @@ class RowsGram:
 
         In A W, only the non-zero rows of W cost time.
         """
-        found = self._product
-        if found is None or not np.array_equal(found[0], W):
+        cached = self._product
+        if cached is None or not np.array_equal(cached[0], W):
             active = np.flatnonzero(W.any(axis=1))
             few = 2 * active.size <= W.shape[0]
             inner = W[active].T @ self._columns[active] if few else W.T @ self._columns
-            found = self._product = W.copy(), np.asarray(self._columns @ inner.T)
-        return found[1]
+            cached = self._product = W.copy(), np.asarray(self._columns @ inner.T)
+        return cached[1]
 
     def within(self, features: np.ndarray) -> Gram | None:
         """Return S among some features if they are no more than rows, else None; the last result is cached."""
         if features.size > min(self._columns.shape):
             return None
-        found = self._few
-        if found is None or not np.array_equal(found[0], features):
+        cached = self._few
+        if cached is None or not np.array_equal(cached[0], features):
             part = self._columns[features]
-            found = self._few = features, MatrixGram(part @ part.T)
-        return found[1]
+            cached = self._few = features, MatrixGram(part @ part.T)
+        return cached[1]
 
     def among(self, features: np.ndarray) -> PartOfGram:
         """Return S among some features; the last result is cached."""
-        found = self._part  # several threads may share this
-        if found is None or not np.array_equal(found[0], features):
-            found = self._part = None  # freed before the next copy
+        cached = self._part  # several threads may share this
+        if cached is None or not np.array_equal(cached[0], features):
+            cached = self._part = None  # freed before the next copy
             part = self._columns if features.size == self.diagonal.size else self._columns[features]
             few = features.size <= part.shape[1]
-            found = features, _MatrixPart(part @ part.T) if few else _RowsPart(part.T)
-            self._part = found
-        return found[1]
+            cached = features, _MatrixPart(part @ part.T) if few else _RowsPart(part.T)
+            self._part = cached
+        return cached[1]
 
 
 class _RowsPart:

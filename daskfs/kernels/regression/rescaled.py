@@ -185,7 +185,7 @@ def conjugate_gradients(
     Each iterate minimizes the quadratic form over a growing space, so the result improves on zero however early it
     stops. It has the shape of `right`, float64.
     """
-    found, left = np.zeros_like(right), right
+    solution, left = np.zeros_like(right), right
     target = residual * float(np.sqrt(np.sum(right * right)))
     direction = better = precondition(left)
     slope = float(np.sum(left * better))
@@ -196,14 +196,14 @@ def conjugate_gradients(
         curved = float(np.sum(direction * image))
         if curved <= 0.0:  # only rounding is left
             break
-        found = found + (slope / curved) * direction
+        solution = solution + (slope / curved) * direction
         left = left - (slope / curved) * image
         if float(np.sqrt(np.sum(left * left))) <= target:
             break
         better = precondition(left)
         before, slope = slope, float(np.sum(left * better))
         direction = better + (slope / before) * direction
-    return found
+    return solution
 
 
 def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Iterate:
@@ -300,13 +300,13 @@ def advance(
     pull = None if pull_of is None else pull_of(norms(at.W) ** 2)
     if working is None or not _covers(working, at, cross, gamma, pull):
         working = working_set(at, cross)
-    some = gram.within(working) if working.size else None
-    if some is None:
-        return _stepped(gram, at, cross, gamma, pull_of)
+    working_gram = gram.within(working) if working.size else None
+    if working_gram is None:
+        return _take_step(gram, at, cross, gamma, pull_of)
     within = None if pull_of is None else _within(pull_of, working, len(cross))
     inner, part = Iterate(at.W[working], at.SW[working], at.curvature), cross[working]
     for _ in range(WORKING_STEPS):
-        inner = _stepped(some, inner, part, gamma, within)
+        inner = _take_step(working_gram, inner, part, gamma, within)
         pull = None if within is None else within(norms(inner.W) ** 2)
         # worse than zeros: SSUFS may have left its basin, which the caller detects
         if certificate(inner, part, gamma, pull).holds(tolerance) or not objective(inner, part, gamma) <= 0.0:
@@ -341,7 +341,7 @@ def _covers(working: np.ndarray, at: Iterate, cross: np.ndarray, gamma: float, p
     return float(norms((cross - at.SW)[outside]).max(initial=0.0)) <= threshold
 
 
-def _stepped(
+def _take_step(
     gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Callable[[np.ndarray], np.ndarray] | None
 ) -> Iterate:
     if pull_of is None:
@@ -380,10 +380,10 @@ def reweight(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.
     if active.size == 0:
         return at
     W, penalty = at.W[active], gamma * norm.sum() / norm[active]
-    held = np.maximum(0.0, pull[active] - KAPPA * penalty)
+    penalties = np.maximum(0.0, pull[active] - KAPPA * penalty)
     added = np.maximum(penalty - pull[active], (1.0 - KAPPA) * penalty)  # penalty - g + rho without cancellation
     part = gram.among(active)
-    left = cross[active] - at.SW[active] - (added - held)[:, None] * W
+    left = cross[active] - at.SW[active] - (added - penalties)[:, None] * W
     step = np.zeros_like(at.W)
     step[active] = conjugate_gradients(
         lambda V: part.product(V) + added[:, None] * V,

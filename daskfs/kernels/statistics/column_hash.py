@@ -48,7 +48,7 @@ def column_hashes(X: np.ndarray | sp.csr_matrix, first_row: int) -> np.ndarray:
 
 def _add_dense(X: np.ndarray, numbers: np.ndarray, hashes: np.ndarray) -> None:
     for rows in row_blocks(X.shape[0], max(1, VALUES_AT_ONCE // max(X.shape[1], 1))):
-        bits = _mixed(X[rows])
+        bits = _mix_bits(X[rows])
         for number, total in zip(numbers[:, rows], hashes, strict=True):
             total += np.einsum("i,ij->j", number, bits)
 
@@ -59,7 +59,7 @@ def _add_sparse(X: sp.csr_matrix, numbers: np.ndarray, hashes: np.ndarray) -> No
         stop = min(start + VALUES_AT_ONCE, X.nnz)
         last = int(np.searchsorted(X.indptr, stop, side="left"))
         counts = np.diff(np.clip(X.indptr[row : last + 1], start, stop))
-        bits = _mixed(X.data[start:stop])
+        bits = _mix_bits(X.data[start:stop])
         for number, total in zip(numbers[:, row:last], hashes, strict=True):
             np.add.at(total, X.indices[start:stop], bits * np.repeat(number, counts))
 
@@ -108,7 +108,7 @@ def describe_equal(first: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def _mix_bits(values: np.ndarray) -> np.ndarray:
     """Return well-mixed bits of the values, uint64: 0 for zeros of either sign, and one number for every NaN."""
     floats = values.astype(np.float64)
     floats += 0.0

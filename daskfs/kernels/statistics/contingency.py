@@ -32,8 +32,8 @@ def class_table(
     table = np.zeros((n_classes, membership.shape[1]))
     for code in range(n_classes):
         members = np.flatnonzero(codes == code)
-        for some in row_blocks(members.size):
-            rows = members[some]
+        for places in row_blocks(members.size):
+            rows = members[places]
             block = membership[rows].astype(np.float64)
             table[code] += column_sums(block) if weights is None else weighted_column_sums(weights[rows], block)
     return table

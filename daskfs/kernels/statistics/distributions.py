@@ -118,23 +118,23 @@ def sorted_columns(
     weights. A block holds at most 2**16 values, or one column.
     """
     rows, counts = np.flatnonzero(codes >= 0), class_counts(codes, weights)
-    known = codes[rows]
-    of_rows = (np.cumsum(np.bincount(known) > 0) - 1)[known]
+    row_codes = codes[rows]
+    of_rows = (np.cumsum(np.bincount(row_codes) > 0) - 1)[row_codes]
     of_weights = None if weights is None else weights[rows]
     of_rows = of_rows.astype(np.min_scalar_type(counts.size))
     at_once = max(1, BLOCK_VALUES // max(rows.size, counts.size * n_bins))
-    for some in row_blocks(F.shape[1], max(GATHERED_COLUMNS, at_once)):
-        gathered = np.ascontiguousarray(F[rows, some].T)
+    for block in row_blocks(F.shape[1], max(GATHERED_COLUMNS, at_once)):
+        gathered = np.ascontiguousarray(F[rows, block].T)
         for columns in row_blocks(gathered.shape[0], at_once):
-            place = slice(some.start + columns.start, some.start + columns.stop)
+            place = slice(block.start + columns.start, block.start + columns.stop)
             yield place, SortedColumns(gathered[columns], of_rows, counts, of_weights)
 
 
 def class_counts(codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Return the rows, or their weight, of each class that has any, float64; parameters of :func:`sorted_columns`."""
-    known = codes >= 0
-    counts = np.bincount(codes[known], None if weights is None else weights[known])
-    return counts[np.bincount(codes[known]) > 0].astype(np.float64)
+    is_labeled = codes >= 0
+    counts = np.bincount(codes[is_labeled], None if weights is None else weights[is_labeled])
+    return counts[np.bincount(codes[is_labeled]) > 0].astype(np.float64)
 
 
 class SortedColumns:
@@ -186,7 +186,7 @@ class SortedColumns:
         """Repeat per-run values for each value of the run."""
         return of_runs.repeat(np.diff(self.ends, prepend=-1))
 
-    def _counted(self, cells: np.ndarray, n_cells: int) -> np.ndarray:
+    def _count_rows(self, cells: np.ndarray, n_cells: int) -> np.ndarray:
         """Return the number of rows in each cell, float64."""
         weights = None if self.weights is None else self.weights.reshape(-1)
         return np.bincount(cells, weights, minlength=n_cells).astype(np.float64)
@@ -217,10 +217,10 @@ class SortedColumns:
         distance = np.maximum.reduceat(apart, self.first)
         return distance / (one * other), self._first_run(apart, distance)
 
-    def _first_run(self, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """Return the first run of each column whose value equals the column's `wanted`."""
-        found = np.flatnonzero(values == self._of_runs(wanted))
-        return found[np.searchsorted(found, self.first)]
+    def _first_run(self, values: np.ndarray, value_of_column: np.ndarray) -> np.ndarray:
+        """Return the first run of each column whose value equals the column's `value_of_column`."""
+        runs = np.flatnonzero(values == self._of_runs(value_of_column))
+        return runs[np.searchsorted(runs, self.first)]
 
     def _of_many(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the largest distance between any two distribution functions, and the run that reaches it.
@@ -236,17 +236,17 @@ class SortedColumns:
         cells = self._of_values(self.column.astype(np.intp) * (self.counts.size * n_steps) + step)
         cells += np.multiply(self.codes.reshape(-1), n_steps, dtype=np.intp)
         shape = (n_columns, self.counts.size, n_steps)
-        after = np.cumsum(self._counted(cells, int(np.prod(shape))).reshape(shape), axis=2)
+        after = np.cumsum(self._count_rows(cells, int(np.prod(shape))).reshape(shape), axis=2)
         del cells
         before = np.concatenate([np.zeros_like(after[:, :, :1]), after[:, :, :-1]], axis=2)
         scale = self.counts[:, None]
         high = (after / scale).max(axis=1)
         least = (high - (after / scale).min(axis=1)).max(axis=1)
-        wanted = high - (before / scale).min(axis=1) >= least[:, None] - ROUND_OFF
-        chosen = np.flatnonzero(wanted[self.column, step])
+        may_reach = high - (before / scale).min(axis=1) >= least[:, None] - ROUND_OFF
+        chosen = np.flatnonzero(may_reach[self.column, step])
         spread = np.full(self.ends.size, -1.0)
-        stretch = (np.cumsum(wanted) - 1)[self.column[chosen] * n_steps + step[chosen]]
-        self._fill(spread, chosen, stretch, place[chosen], before.transpose(0, 2, 1)[wanted])
+        stretch = (np.cumsum(may_reach) - 1)[self.column[chosen] * n_steps + step[chosen]]
+        self._fill(spread, chosen, stretch, place[chosen], before.transpose(0, 2, 1)[may_reach])
         distance = np.maximum.reduceat(spread, self.first)
         return distance, self._first_run(spread, distance)
 
@@ -270,19 +270,19 @@ class SortedColumns:
         starts = self.ends[chosen] - lengths + 1
         width = int(place.max()) + 1
         n_classes = self.counts.size
-        for some in row_blocks(base.shape[0], max(1, TABLE_VALUES // (n_classes * width))):
-            own = slice(*np.searchsorted(stretch, [some.start, some.stop]))
-            sizes = lengths[own]
+        for block in row_blocks(base.shape[0], max(1, TABLE_VALUES // (n_classes * width))):
+            entries = slice(*np.searchsorted(stretch, [block.start, block.stop]))
+            sizes = lengths[entries]
             within = np.arange(sizes.sum()) - (np.cumsum(sizes) - sizes).repeat(sizes)
-            members = starts[own].repeat(sizes) + within
-            row = stretch[own] - some.start
-            cells = (row * (n_classes * width) + place[own]).repeat(sizes)
+            members = starts[entries].repeat(sizes) + within
+            row = stretch[entries] - block.start
+            cells = (row * (n_classes * width) + place[entries]).repeat(sizes)
             cells += np.multiply(self.codes.reshape(-1)[members], width, dtype=np.intp)
             weights = None if self.weights is None else self.weights.reshape(-1)[members]
-            shape = (some.stop - some.start, n_classes, width)
+            shape = (block.stop - block.start, n_classes, width)
             table = np.bincount(cells, weights, minlength=int(np.prod(shape))).reshape(shape)
-            reached = (base[some, :, None] + np.cumsum(table, axis=2)) / self.counts[:, None]
-            spread[chosen[own]] = (reached.max(axis=1) - reached.min(axis=1))[row, place[own]]
+            reached = (base[block, :, None] + np.cumsum(table, axis=2)) / self.counts[:, None]
+            spread[chosen[entries]] = (reached.max(axis=1) - reached.min(axis=1))[row, place[entries]]
 
     def binned(self, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of classes against bins of equal frequency, and the edges of the bins.
@@ -316,7 +316,7 @@ class SortedColumns:
         n_classes = self.counts.size
         cells = self._of_values(places.astype(np.intp) * n_classes)
         cells += self.codes.reshape(-1)
-        table = self._counted(cells, n_columns * n_bins * n_classes).reshape(n_columns, n_bins, n_classes)
+        table = self._count_rows(cells, n_columns * n_bins * n_classes).reshape(n_columns, n_bins, n_classes)
         opens = places != np.roll(places, 1)
         opens[self.first] = False
         runs = np.flatnonzero(opens)

@@ -61,8 +61,8 @@ class Moments:
     @property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest values, shape (width,) each; 0 for a column without observed values."""
-        known = self.minimum <= self.maximum
-        return np.where(known, self.minimum, 0.0), np.where(known, self.maximum, 0.0)
+        is_observed = self.minimum <= self.maximum
+        return np.where(is_observed, self.minimum, 0.0), np.where(is_observed, self.maximum, 0.0)
 
 
 def column_moments(
@@ -93,9 +93,9 @@ def column_moments(
     count = n_rows if weights is None else float(weights.sum())
     total = np.zeros(width)
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
-    for own, block in _weighted_blocks(F, weights, rows):
-        total += passes.weighted_sums(block, own)[0]
-        counted = own[0] > 0
+    for block_weights, block in _weighted_blocks(F, weights, rows):
+        total += passes.weighted_sums(block, block_weights)[0]
+        counted = block_weights[0] > 0
         if counted.any():
             low, high = passes.extremes(block if counted.all() else block[counted])
             np.minimum(minimum, low, out=minimum)
@@ -103,11 +103,11 @@ def column_moments(
     is_observed = np.isnan(total).any()
     if is_observed:
         count, total, minimum, maximum = _observed_sums(F, weights, passes, rows)
-    mean = _inside(total / np.where(np.equal(count, 0), 1, count), minimum, maximum)
+    mean = _clip_means(total / np.where(np.equal(count, 0), 1, count), minimum, maximum)
     residual, m2 = np.zeros(width), np.zeros(width)
-    for own, block in _weighted_blocks(F, weights, rows):
+    for block_weights, block in _weighted_blocks(F, weights, rows):
         values = np.where(np.isnan(block), mean, block) if is_observed else block  # the mean adds an exact 0
-        sums, squares = passes.deviation_sums(values, mean, own)
+        sums, squares = passes.deviation_sums(values, mean, block_weights)
         residual += sums[0]
         m2 += squares[0]
     (mean, rest), m2 = centered(mean, residual, m2, count)
@@ -126,7 +126,7 @@ def centered(
     return np.stack([mean, correction - (mean - center)]), np.maximum(squares - total * correction**2, 0.0)
 
 
-def _inside(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _clip_means(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return means inside the data, (width,): the rounded sum of many values may give one that is outside."""
     return np.where(low <= high, np.clip(mean, low, high), mean)
 
@@ -138,17 +138,17 @@ def _observed_sums(
     width = F.shape[1]
     count, total = np.zeros((2, width))
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
-    for own, block in _weighted_blocks(F, weights, rows):
+    for block_weights, block in _weighted_blocks(F, weights, rows):
         values = block.astype(np.float64)
         gone = np.isnan(values)
-        count += passes.weighted_sums((~gone).astype(np.float64), own)[0]
-        gone |= own.T == 0
+        count += passes.weighted_sums((~gone).astype(np.float64), block_weights)[0]
+        gone |= block_weights.T == 0
         for stand_in, extreme, of_both in ((np.inf, np.min, np.minimum), (-np.inf, np.max, np.maximum)):
             values[gone] = stand_in
-            found = minimum if of_both is np.minimum else maximum
-            of_both(found, extreme(values, axis=0), out=found)
+            extremes = minimum if of_both is np.minimum else maximum
+            of_both(extremes, extreme(values, axis=0), out=extremes)
         values[gone] = 0.0
-        total += passes.weighted_sums(values, own)[0]
+        total += passes.weighted_sums(values, block_weights)[0]
     return count, total, minimum, maximum
 
 
@@ -174,27 +174,27 @@ def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
     columns.sum_duplicates()  # on the copy: duplicate entries are one value
     owner = np.repeat(np.arange(width), np.diff(columns.indptr))
     values = columns.data.astype(np.float64)
-    own = np.ones(values.size) if weights is None else weights[columns.indices]
+    entry_weights = np.ones(values.size) if weights is None else weights[columns.indices]
     gone = np.isnan(values)
     count: float | np.ndarray = n_rows if weights is None else float(weights.sum())
     n_counted = np.full(width, n_rows if weights is None else np.count_nonzero(weights))
     if gone.any():
-        n_counted = n_counted - np.bincount(owner[gone & (own > 0)], minlength=width)
-        count = np.where(n_counted > 0, count - np.bincount(owner[gone], own[gone], width), 0.0)
-    kept = ~gone & (own > 0)
-    owner, values, own = owner[kept], values[kept], own[kept]
+        n_counted = n_counted - np.bincount(owner[gone & (entry_weights > 0)], minlength=width)
+        count = np.where(n_counted > 0, count - np.bincount(owner[gone], entry_weights[gone], width), 0.0)
+    is_counted = ~gone & (entry_weights > 0)
+    owner, values, entry_weights = owner[is_counted], values[is_counted], entry_weights[is_counted]
     has_zeros = n_counted > np.bincount(owner, minlength=width)  # implicit ones
     implicit = np.where(has_zeros, 0.0, np.nan)
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
     np.minimum.at(minimum, owner, values)
     np.maximum.at(maximum, owner, values)
     minimum, maximum = np.fmin(minimum, implicit), np.fmax(maximum, implicit)
-    total = np.bincount(owner, own * values, width)
-    mean = _inside(total / np.where(np.equal(count, 0), 1, count), minimum, maximum)
+    total = np.bincount(owner, entry_weights * values, width)
+    mean = _clip_means(total / np.where(np.equal(count, 0), 1, count), minimum, maximum)
     deviation = values - mean[owner]
-    zeros = np.where(has_zeros, count - np.bincount(owner, own, width), 0.0)
-    m2 = np.bincount(owner, own * deviation**2, width) + zeros * mean**2
-    residual = np.bincount(owner, own * deviation, width) - zeros * mean
+    zeros = np.where(has_zeros, count - np.bincount(owner, entry_weights, width), 0.0)
+    m2 = np.bincount(owner, entry_weights * deviation**2, width) + zeros * mean**2
+    residual = np.bincount(owner, entry_weights * deviation, width) - zeros * mean
     (mean, rest), m2 = centered(mean, residual, m2, count)
     return Moments(count, mean, m2, minimum, maximum, rest)
 
@@ -202,12 +202,12 @@ def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Merge the moments of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1)."""
     count = a.count + b.count
-    some = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # without values all moments are 0
-    delta, (mean, rest) = merge_means((a.mean, a.rest), (b.mean, b.rest), b.count / some)
+    whole = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # without values all moments are 0
+    delta, (mean, rest) = merge_means((a.mean, a.rest), (b.mean, b.rest), b.count / whole)
     return Moments(
         count,
         mean,
-        a.m2 + b.m2 + delta**2 * (a.count * b.count / some),
+        a.m2 + b.m2 + delta**2 * (a.count * b.count / whole),
         np.minimum(a.minimum, b.minimum),
         np.maximum(a.maximum, b.maximum),
         rest,
@@ -321,13 +321,13 @@ def weighted_deviation(
 
     width = F.shape[1] if columns is None else columns.size
     total, mean = 0.0, np.zeros(width)
-    for own, block in blocks():
-        total += float(own.sum())
-        mean += passes.weighted_sums(block, own)[0]
+    for block_weights, block in blocks():
+        total += float(block_weights.sum())
+        mean += passes.weighted_sums(block, block_weights)[0]
     mean /= total
     residual, squares = np.zeros((2, width))
-    for own, block in blocks():
-        sums, squared = passes.deviation_sums(block, mean, own)
+    for block_weights, block in blocks():
+        sums, squared = passes.deviation_sums(block, mean, block_weights)
         residual += sums[0]
         squares += squared[0]
     return centered(mean, residual, squares, total)
@@ -403,12 +403,12 @@ def class_moments(
     passes
         Backend of the sums.
     """
-    known = np.flatnonzero(codes >= 0).astype(index_dtype(codes.size))  # in half of the memory
-    own = codes[known]
-    counts = np.bincount(own, None if weights is None else weights[known], minlength=n_classes)
-    stops = np.cumsum(np.bincount(own, minlength=n_classes))
-    order = known[np.argsort(own, kind="stable")]
-    del known, own
+    labeled_rows = np.flatnonzero(codes >= 0).astype(index_dtype(codes.size))  # in half of the memory
+    labeled_codes = codes[labeled_rows]
+    counts = np.bincount(labeled_codes, None if weights is None else weights[labeled_rows], minlength=n_classes)
+    stops = np.cumsum(np.bincount(labeled_codes, minlength=n_classes))
+    order = labeled_rows[np.argsort(labeled_codes, kind="stable")]
+    del labeled_rows, labeled_codes
     means, m2 = np.empty((2, n_classes, F.shape[1])), np.empty((n_classes, F.shape[1]))
     for code in range(n_classes):
         members = order[stops[code - 1] if code else 0 : stops[code]]

@@ -77,9 +77,9 @@ class Cut:
     n_distinct: int
 
 
-def cut_features(wanted: int | None, n_features: int) -> int:
-    """Return the number of features to use of each ranking: `wanted`, or by default n_features // 2, at most 50."""
-    return min(wanted or min(CUT_FEATURES, max(1, n_features // 2)), n_features)
+def cut_features(n_wanted: int | None, n_features: int) -> int:
+    """Return the number of features to use of each ranking: `n_wanted`, or by default n_features // 2, at most 50."""
+    return min(n_wanted or min(CUT_FEATURES, max(1, n_features // 2)), n_features)
 
 
 def cut_of(X: np.ndarray, n_neighbors: int, weights: np.ndarray | None = None) -> Cut:

@@ -166,35 +166,35 @@ def ratio_pvalues(
         Shape (width,), bool: where three moments may not suffice, as few rows carry the degrees (squared sum of the
         diagonal of B over its sum of squares) or the feature (T is more or less skewed than that of a normal one).
     """
-    known = np.isfinite(c) & (tails.moments[2] > 0)
+    is_defined = np.isfinite(c) & (tails.moments[2] > 0)
     if tails.n_rows < MIN_ROWS:
         return np.full(c.shape, np.nan), np.zeros(c.shape, bool)
     at = c if of_classes is None else np.zeros_like(c)
     normal = Tails(tails.n_rows, {order: np.full(c.shape, value) for order, value in NORMAL_MOMENTS.items()})
     usual = ratio_moments(at, invariants, normal)[2]
     mean, variance, skewness = ratio_moments(at, invariants, tails)
-    in_doubt = known & (np.abs(skewness - usual) > OWN_SKEWNESS)
-    found = np.where(known, 1.0, np.nan)  # for ratios that no permutation changes
-    varies = known & (variance > 0)
+    in_doubt = is_defined & (np.abs(skewness - usual) > OWN_SKEWNESS)
+    pvalues = np.where(is_defined, 1.0, np.nan)  # for ratios that no permutation changes
+    varies = is_defined & (variance > 0)
     mean, deviation, skewness = mean[varies], np.sqrt(variance[varies]), skewness[varies]
     if of_classes is None:
-        found[varies] = _type_three(-mean / deviation, skewness)
-        in_doubt |= known & (invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2])
+        pvalues[varies] = _type_three(-mean / deviation, skewness)
+        in_doubt |= is_defined & (invariants.trace[1] ** 2 < LEAST_ROWS * invariants.diagonal_squares[2])
     elif varies.any():
         deviation = deviation / (tails.n_rows * tails.moments[2][varies])
-        found[varies] = _share_tail(c[varies], tails.n_rows, *of_classes, deviation, skewness)
-    return found, in_doubt
+        pvalues[varies] = _share_tail(c[varies], tails.n_rows, *of_classes, deviation, skewness)
+    return pvalues, in_doubt
 
 
 def _type_three(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
     """Return P(Z <= z) for Pearson's type III curve of mean 0, variance 1 and some skewness, (width,)."""
-    found = ndtr(z)
+    probabilities = ndtr(z)
     skewed = np.abs(skewness) > LEAST_SKEWNESS
     half = skewness[skewed] / 2
     shape = 1 / half**2  # of a gamma variable, which begins where the curve begins, or ends
     place = np.maximum(shape + z[skewed] / half, 0.0)
-    found[skewed] = np.where(half > 0, gammainc(shape, place), gammaincc(shape, place))
-    return found
+    probabilities[skewed] = np.where(half > 0, gammainc(shape, place), gammaincc(shape, place))
+    return probabilities
 
 
 def _share_tail(
@@ -232,10 +232,10 @@ def qvalues(pvalues: np.ndarray, method: FDRMethod = "bh") -> np.ndarray:
     """
     from scipy.stats import false_discovery_control
 
-    found, known = np.full(pvalues.shape, np.nan), ~np.isnan(pvalues)
-    if known.any():
-        found[known] = false_discovery_control(pvalues[known], method=method)
-    return found
+    rates, is_tested = np.full(pvalues.shape, np.nan), ~np.isnan(pvalues)
+    if is_tested.any():
+        rates[is_tested] = false_discovery_control(pvalues[is_tested], method=method)
+    return rates
 
 
 def _weights(pattern: Pattern, tails: Tails) -> np.ndarray:
@@ -256,16 +256,16 @@ def _terms(pattern: Pattern) -> Mapping[tuple[Pattern, int], int]:
     indices, on the side of M over the finer partitions and on the side of f over the coarser ones.
     """
     slots = [number for number, size in enumerate(pattern) for _ in range(size)]
-    found: Counter[tuple[Pattern, int]] = Counter()
+    coefficients: Counter[tuple[Pattern, int]] = Counter()
     for finer in _refinements(slots):
         sign = prod((-1) ** (len(inside) - 1) * factorial(len(inside) - 1) for inside in finer)
         blocks = [size for inside in finer for size in inside]
         for groups in _partitions(list(range(len(blocks)))):
             powers = tuple(sorted((sum(blocks[i] for i in group) for group in groups), reverse=True))
             if 1 not in powers:  # the values are centered
-                own = prod((-1) ** (len(group) - 1) * factorial(len(group) - 1) for group in groups)
-                found[powers, len(blocks)] += sign * own
-    return {key: count for key, count in found.items() if count}
+                coefficient = prod((-1) ** (len(group) - 1) * factorial(len(group) - 1) for group in groups)
+                coefficients[powers, len(blocks)] += sign * coefficient
+    return {key: count for key, count in coefficients.items() if count}
 
 
 def _refinements(slots: Sequence[int]) -> Iterator[list[list[int]]]:

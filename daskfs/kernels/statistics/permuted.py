@@ -70,7 +70,7 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray) -> np.n
     numpy.ndarray
         Shape (width,), float64: (m + 1) / (n + 1) for m good ones of n permutations, or m / n if m ended them.
     """
-    found = np.empty(F.shape[1])
+    pvalues = np.empty(F.shape[1])
     W = terms.weights
     diagonals, graph = np.stack([terms.a, terms.b, terms.g]), (W.indptr, W.indices, W.data)
     for column in range(F.shape[1]):
@@ -84,8 +84,8 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray) -> np.n
         sums = np.zeros(terms.n_classes)
         n_better, n_drawn = _permute(values[carriers], order, diagonals, graph, terms.codes, sums, most)
         by_count = n_better < ENOUGH or n_drawn == LEAST_DRAWN
-        found[column] = (n_better + 1) / (n_drawn + 1) if by_count else n_better / n_drawn
-    return found
+        pvalues[column] = (n_better + 1) / (n_drawn + 1) if by_count else n_better / n_drawn
+    return pvalues
 
 
 @compiled

@@ -57,10 +57,10 @@ class LaplacianRatio:
         total, d2 = d.sum(), d**2
         b = d - d2 / total
         ones, probes = np.ones((d.size, 1)), _probes(d.size, seed)
-        found = products({1: np.column_stack([a, d, d2, probes]), 2: np.column_stack([ones, d]), 3: ones})
-        w_a, w_d, w_d2 = found[1].T[:3]
-        squares, w2_d = found[2].T
-        images = found[1][:, 3:]
+        product_by_power = products({1: np.column_stack([a, d, d2, probes]), 2: np.column_stack([ones, d]), 3: ones})
+        w_a, w_d, w_d2 = product_by_power[1].T[:3]
+        squares, w2_d = product_by_power[2].T
+        images = product_by_power[1][:, 3:]
         triangles = float(np.einsum("ij,ij->", images, products({1: images})[1])) / images.shape[1]  # z'W**3 z
         sum2, sum3 = d2.sum(), (d2 * d).sum()
         rest = d2 * (sum2 - d2) / total**2  # of B, off the diagonal
@@ -80,7 +80,7 @@ class LaplacianRatio:
             a @ d2 - 2 * (d2 @ lap_d) / total + sum2 * (d @ lap_d) / total**2,
             sum3 - 3 * (d2 @ d2) / total + 3 * sum3 * sum2 / total**2 - (sum2 / total) ** 3,
         ]
-        cubes = [-found[3].sum(), 3 * (d @ w2_d) / total, -3 * (d2 @ w_d2) / total**2]
+        cubes = [-product_by_power[3].sum(), 3 * (d @ w2_d) / total, -3 * (d2 @ w_d2) / total**2]
         cubes.append((sum3**2 - (d2**3).sum()) / total**3)
         diagonal_squares = np.array([a @ a, -2 * (a @ b), b @ b])
         diagonal_cubes = np.array([(a**3).sum(), -3 * (a**2 @ b), 3 * (a @ b**2), -(b**3).sum()])

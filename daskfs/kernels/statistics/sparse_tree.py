@@ -15,33 +15,33 @@ MEAN, M2, MINIMUM, MAXIMUM, REST = range(5)
 
 @compiled
 def _cell(
-    data: np.ndarray, indices: np.ndarray, start: int, stop: int, n_rows: int, counts: np.ndarray, found: np.ndarray
+    data: np.ndarray, indices: np.ndarray, start: int, stop: int, n_rows: int, counts: np.ndarray, moments: np.ndarray
 ) -> None:
     """Find the moments of `n_rows` rows, whose entries are ``start:stop``; `counts` are those of the columns."""
-    counts[:], found[MEAN], found[M2], found[REST] = 0, 0.0, 0.0, 0.0
-    found[MINIMUM], found[MAXIMUM] = np.inf, -np.inf
+    counts[:], moments[MEAN], moments[M2], moments[REST] = 0, 0.0, 0.0, 0.0
+    moments[MINIMUM], moments[MAXIMUM] = np.inf, -np.inf
     for e in range(start, stop):
         j, x = indices[e], np.float64(data[e])
         counts[j] += 1
-        found[MEAN, j] += x
-        found[MINIMUM, j] = min(found[MINIMUM, j], x)
-        found[MAXIMUM, j] = max(found[MAXIMUM, j], x)
+        moments[MEAN, j] += x
+        moments[MINIMUM, j] = min(moments[MINIMUM, j], x)
+        moments[MAXIMUM, j] = max(moments[MAXIMUM, j], x)
     for j in range(counts.shape[0]):
         if counts[j] < n_rows:
-            found[MINIMUM, j] = min(found[MINIMUM, j], 0.0)
-            found[MAXIMUM, j] = max(found[MAXIMUM, j], 0.0)
-        found[MEAN, j] = min(max(found[MEAN, j] / n_rows, found[MINIMUM, j]), found[MAXIMUM, j])
+            moments[MINIMUM, j] = min(moments[MINIMUM, j], 0.0)
+            moments[MAXIMUM, j] = max(moments[MAXIMUM, j], 0.0)
+        moments[MEAN, j] = min(max(moments[MEAN, j] / n_rows, moments[MINIMUM, j]), moments[MAXIMUM, j])
     for e in range(start, stop):
         j = indices[e]
-        x = np.float64(data[e]) - found[MEAN, j]
-        found[M2, j] += x * x
-        found[REST, j] += x
+        x = np.float64(data[e]) - moments[MEAN, j]
+        moments[M2, j] += x * x
+        moments[REST, j] += x
     for j in range(counts.shape[0]):
-        n_zeros, mean = n_rows - counts[j], found[MEAN, j]
-        correction = (found[REST, j] - n_zeros * mean) / n_rows
-        found[M2, j] = max(found[M2, j] + n_zeros * (mean * mean) - n_rows * (correction * correction), 0.0)
-        found[MEAN, j] = mean + correction
-        found[REST, j] = correction - (found[MEAN, j] - mean)
+        n_zeros, mean = n_rows - counts[j], moments[MEAN, j]
+        correction = (moments[REST, j] - n_zeros * mean) / n_rows
+        moments[M2, j] = max(moments[M2, j] + n_zeros * (mean * mean) - n_rows * (correction * correction), 0.0)
+        moments[MEAN, j] = mean + correction
+        moments[REST, j] = correction - (moments[MEAN, j] - mean)
 
 
 @compiled

@@ -31,11 +31,11 @@ def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
     few, rest = _few(blocks())
     if rest is None:
         return float(np.median(few, overwrite_input=True)) if few.size else float("nan")
-    found: Iterator[np.ndarray] = itertools.chain([few], rest)
+    values: Iterator[np.ndarray] = itertools.chain([few], rest)
     del few
     lower = upper = below = prefix = 0
     for shift in (2 * DIGIT_BITS, DIGIT_BITS, 0):
-        counts = _digits(found, prefix, shift)
+        counts = _digits(values, prefix, shift)
         if shift == 2 * DIGIT_BITS:
             total = int(counts.sum())
             lower, upper = (total - 1) // 2, total // 2
@@ -46,21 +46,21 @@ def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
             return _middle(_either_side(blocks(), (prefix + 1) << shift))
         below = int(ends[digit] - counts[digit])
         if shift and counts[digit] <= HELD_VALUES:
-            held = np.concatenate([bits[bits >> shift == prefix] for bits in _patterns(blocks())])
-            return _middle(np.partition(held, [lower - below, upper - below])[lower - below : upper - below + 1])
-        found = blocks()
+            remaining = np.concatenate([bits[bits >> shift == prefix] for bits in _patterns(blocks())])
+            return _middle(np.partition(remaining, [lower - below, upper - below])[lower - below : upper - below + 1])
+        values = blocks()
     return _middle(np.full(upper - lower + 1, prefix))
 
 
 def _few(blocks: Iterator[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray] | None]:
     """Return the values of the first blocks, and the other blocks; None for these if all values fit in memory."""
-    held, size = [np.empty(0)], 0
+    parts, size = [np.empty(0)], 0
     for block in blocks:
-        held.append(block)
+        parts.append(block)
         size += block.size
         if size > HELD_VALUES:
-            return np.concatenate(held), blocks
-    return np.concatenate(held), None
+            return np.concatenate(parts), blocks
+    return np.concatenate(parts), None
 
 
 def _patterns(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
@@ -76,8 +76,8 @@ def _digits(blocks: Iterator[np.ndarray], prefix: int, shift: int) -> np.ndarray
         if shift < 2 * DIGIT_BITS:
             digits = digits[digits >> DIGIT_BITS == prefix] & (2**DIGIT_BITS - 1)
         low = int(digits.min(initial=counts.size))  # values close to each other have few digits
-        found = np.bincount(digits - low)
-        counts[low : low + found.size] += found
+        block_counts = np.bincount(digits - low)
+        counts[low : low + block_counts.size] += block_counts
     return counts
 
 

@@ -238,8 +238,8 @@ def _bounds(
 
     def bound(K: np.ndarray) -> float:
         if rule.retrain:
-            found = fit_machine(K, y, cost, machine.beta)
-            value = loss(found.squared_norm, found.slack)
+            retrained = fit_machine(K, y, cost, machine.beta)
+            value = loss(retrained.squared_norm, retrained.slack)
         elif rule.slack == "frozen":
             value = loss(machine.squared_norm, machine.slack)
         else:
@@ -273,10 +273,10 @@ def _losses(
     f = kernel.trained @ machine.beta
     u = kernel.pulled(machine.beta)
     X = kernel.X[:, columns]
-    found = np.empty(X.shape[1])
+    losses = np.empty(X.shape[1])
     along = kernel.plain @ u
-    for some in row_blocks(found.size, COLUMNS_AT_ONCE):
-        x = X[:, some]
+    for block in row_blocks(losses.size, COLUMNS_AT_ONCE):
+        x = X[:, block]
         change = x**2 * along[:, None] - 2.0 * x * (kernel.plain @ (u[:, None] * x))
         change += kernel.plain @ (u[:, None] * x**2)
         change *= kernel.gamma
@@ -284,5 +284,5 @@ def _losses(
             change = np.sqrt(kernel.deformed.scale) * (kernel.deformed.pull.T @ change)
         predicted = f[:, None] + change
         slack = np.maximum(0.0, 1.0 - y[:, None] * (predicted + machine.offset))
-        found[some] = machine.beta @ predicted + rule.slack_factor * (cost @ slack)
-    return found
+        losses[block] = machine.beta @ predicted + rule.slack_factor * (cost @ slack)
+    return losses

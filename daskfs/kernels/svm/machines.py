@@ -55,27 +55,27 @@ def fit_machine(K: np.ndarray, y: np.ndarray, cost: np.ndarray, start: np.ndarra
         beta of a similar machine, shape (n,), float64.
     """
     program = BoxProgram(K, y, 0.0, np.minimum(0.0, cost * y), np.maximum(0.0, cost * y))
-    found = _solved(program, y, cost, start)
-    f = K @ found.x + found.offset
+    solution = _solve_program(program, y, cost, start)
+    f = K @ solution.x + solution.offset
     slack = np.maximum(0.0, 1.0 - y * f)
-    squared_norm = float(found.x @ (f - found.offset))
+    squared_norm = float(solution.x @ (f - solution.offset))
     primal = squared_norm / 2.0 + float(cost @ slack)
-    dual = float(y @ found.x) - squared_norm / 2.0
-    at_bound = np.abs(found.x) >= cost * (1.0 - 1e-9)
+    dual = float(y @ solution.x) - squared_norm / 2.0
+    at_bound = np.abs(solution.x) >= cost * (1.0 - 1e-9)
     gap = (primal - dual) / max(primal, np.finfo(float).tiny)
-    return Machine(found.x, found.offset, slack, squared_norm, float(at_bound.mean()), gap)
+    return Machine(solution.x, solution.offset, slack, squared_norm, float(at_bound.mean()), gap)
 
 
-def _solved(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndarray | None) -> BoxSolution:
+def _solve_program(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndarray | None) -> BoxSolution:
     if start is None and y.size < LIBSVM_ROWS:
         start = cost * y / 2.0
-    found = None if start is None else by_blocks(program, start)
-    if found is None:
-        found = solve_box(program, _guessed(program.Q, y, cost))
-    return found
+    solution = None if start is None else by_blocks(program, start)
+    if solution is None:
+        solution = solve_box(program, _libsvm_start(program.Q, y, cost))
+    return solution
 
 
-def _guessed(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:
+def _libsvm_start(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:
     """Return LIBSVM's beta as a start; it holds kernels in float32, so this solver adds the remaining digits."""
     machine = sklearn_module("svm").SVC(C=1.0, kernel="precomputed", tol=LIBSVM_TOLERANCE, cache_size=500)
     machine.fit(K, y, sample_weight=cost)

@@ -48,8 +48,8 @@ class LandmarkKernel:
         self.Z, self.gamma = Z, gamma
         self._left, self._mean, self._scale = left, mean, scale
         # exponents are products of (x, |x|^2, 1) with these, in one pass over the rows
-        own = np.einsum("ij,ij->i", Z, Z)
-        self._factors = -gamma * np.vstack([-2.0 * Z.T, np.ones(len(Z)), own])
+        squared_norms = np.einsum("ij,ij->i", Z, Z)
+        self._factors = -gamma * np.vstack([-2.0 * Z.T, np.ones(len(Z)), squared_norms])
 
     def __call__(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Return the kernel values of rows X, (n_rows, n_features), dense or CSR; shape (n_rows, m), float64."""
@@ -74,9 +74,9 @@ class LandmarkKernel:
             return self._of_dense(X.toarray())
         S = X.astype(np.float64)
         S.data *= self._scale[S.indices]
-        own = np.asarray(S.multiply(S).sum(axis=1)).ravel() - 2.0 * (S @ offset) + offset @ offset
+        squared_norms = np.asarray(S.multiply(S).sum(axis=1)).ravel() - 2.0 * (S @ offset) + offset @ offset
         exponents = np.asarray(S @ self._factors[:-2])
-        exponents -= self.gamma * own[:, None]
+        exponents -= self.gamma * squared_norms[:, None]
         exponents += self._factors[-1] - 2.0 * self.gamma * (self.Z @ offset)
         return exponents
 
@@ -86,9 +86,9 @@ class LandmarkKernel:
 
     def squares(self) -> np.ndarray:
         """Return the squared distances between landmarks, shape (m, m), float64."""
-        found = squared_distances(self.Z, self.Z)
-        np.fill_diagonal(found, 0.0)
-        return np.maximum(found, 0.0)
+        squares = squared_distances(self.Z, self.Z)
+        np.fill_diagonal(squares, 0.0)
+        return np.maximum(squares, 0.0)
 
 
 def landmark_sums(
@@ -108,11 +108,11 @@ def landmark_sums(
         Number of landmarks that each row is anchored to; 0 for no graph, where rows without a label do not count.
     """
     sums: dict[str, np.ndarray] = {}
-    known = targets[:, 0] != 0
+    is_labeled = targets[:, 0] != 0
     if n_anchors:
         sums |= _graph_sums(K, weights, n_anchors)
-    if not known.all():
-        K, targets, weights = K[known], targets[known], None if weights is None else weights[known]
+    if not is_labeled.all():
+        K, targets, weights = K[is_labeled], targets[is_labeled], None if weights is None else weights[is_labeled]
         sums["gram"] = _gram(K, weights)
     else:
         sums["gram"] = sums["all_gram"] if n_anchors else _gram(K, weights)
@@ -132,7 +132,7 @@ def _gram(K: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 def _graph_sums(K: np.ndarray, weights: np.ndarray | None, n_anchors: int) -> dict[str, np.ndarray]:
     """Return the contribution of rows, with or without a label, to the sums of the graph."""
-    anchors = _anchored(K, n_anchors)
+    anchors = _anchor_weights(K, n_anchors)
     if weights is not None:
         anchors.data *= np.repeat(weights, n_anchors)
     return {
@@ -143,7 +143,7 @@ def _graph_sums(K: np.ndarray, weights: np.ndarray | None, n_anchors: int) -> di
     }
 
 
-def _anchored(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
+def _anchor_weights(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
     """Return the weights of rows on their nearest landmarks (largest kernel values); CSR, shape (n_rows, m)."""
     n_rows, m = K.shape
     # rounded to 32 mantissa bits, so that the choice of equally near landmarks does not depend on how X is stored
@@ -193,12 +193,12 @@ def solve_landmarks(
     if n_anchors:
         roughness = sums["all_gram"] - (sums["anchored"] / np.maximum(sums["anchors"], 1e-300)) @ sums["anchored"].T
         norm = K + 2.0 * gamma_intrinsic * n_anchors * (roughness + roughness.T) / 2.0
-        scale = float(np.trace(_solved(norm, sums["all_gram"]))) / float(sums["all_total"])
+        scale = float(np.trace(_solve_system(norm, sums["all_gram"]))) / float(sums["all_total"])
     gram = sums["gram"] - np.multiply.outer(sums["sums"], sums["sums"]) / total
     cross = sums["cross"] - np.multiply.outer(sums["sums"], sums["targets"] / total)
-    return LandmarkMachines(_solved(gram + ridge * total * scale * norm, cross), scale)
+    return LandmarkMachines(_solve_system(gram + ridge * total * scale * norm, cross), scale)
 
 
-def _solved(system: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _solve_system(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     system = system + np.diag(np.full(len(system), JITTER * np.trace(system) / len(system)))
     return np.asarray(cho_solve(cho_factor(system, lower=True, check_finite=False), right, check_finite=False))

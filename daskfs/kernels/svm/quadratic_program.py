@@ -68,15 +68,15 @@ def solve_box(program: BoxProgram, start: np.ndarray) -> BoxSolution:
         Feasible x, shape (n,), float64, whose sets are the first guess.
     """
     x = np.clip(start, program.lower, program.upper)
-    found = by_blocks(program, x)
+    solution = by_blocks(program, x)
     for improve in (_by_pairs, _by_path):
-        if found is not None:
+        if solution is not None:
             break
         x, is_there = improve(program, x)
-        found = by_blocks(program, x)
-        if found is None and is_there:
+        solution = by_blocks(program, x)
+        if solution is None and is_there:
             break
-    return found or _described(program, x)
+    return solution or _solution_of(program, x)
 
 
 def _scale(program: BoxProgram) -> float:
@@ -86,12 +86,12 @@ def _scale(program: BoxProgram) -> float:
 def by_blocks(program: BoxProgram, start: np.ndarray) -> BoxSolution | None:
     """Change sets until they are stable, from those of `start`, shape (n,), within the bounds; None if they repeat."""
     at_lower, at_upper = start <= program.lower, start >= program.upper
-    tolerance, seen = _scale(program), set()
+    tolerance, visited = _scale(program), set()
     for _ in range(BLOCKS):
         key = (at_lower.tobytes(), at_upper.tobytes())
-        if key in seen:
+        if key in visited:
             return None
-        seen.add(key)
+        visited.add(key)
         solved = _with_sets(program, at_lower, at_upper)
         if solved is None:
             return None
@@ -247,7 +247,7 @@ def _reach(values: np.ndarray, steps: np.ndarray) -> float:
     return float(np.min(-values[falling] / steps[falling], initial=np.inf))
 
 
-def _described(program: BoxProgram, x: np.ndarray) -> BoxSolution:
+def _solution_of(program: BoxProgram, x: np.ndarray) -> BoxSolution:
     """Return the solution record of an x, with its offset and violation."""
     gradient = program.Q @ x - program.q
     can_rise, can_fall = x < program.upper, x > program.lower
