@@ -114,6 +114,11 @@ def examples(draw: st.DrawFn) -> Example:
 _ONE_LINE = np.array([[0, 1, 1, 1, -1, 0, 1, -1, 0, 1, -1], *[[0, 0, 0, -1, 1, 0, 0, 1, 0, 1, 1]] * 3]) / 8
 ONE_LINE = Example(_ONE_LINE, _ONE_LINE, 1.0, np.array([0, 1, 1, 1]), np.array([0.0, 0.5, 2.0, 1.0]), 1)
 """Columns of one direction, all of which have the same weight but for rounding."""
+_NEARLY_ZERO = np.zeros((13, 4))
+_NEARLY_ZERO[[3, 3, 7], [2, 3, 0]] = -0.125
+_CODES = np.array([3, 2, 1, -1, -1, 2, 4, -1, 4, 0, -1, 4, -1])
+NEARLY_ZERO = Example(_NEARLY_ZERO, _NEARLY_ZERO, 1.0, _CODES, np.where(_CODES < 0, np.nan, _CODES / 4), 1)
+"""Weights that vanish, and steps whose squares underflow."""
 
 
 # ------------------------------------------------------------------------------------------------------------ formulas
@@ -329,6 +334,7 @@ LONG = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.parametrize("name", NAMES)
 @QUICK
 @example(e=ONE_LINE)
+@example(e=NEARLY_ZERO)
 @given(e=examples())
 def test_small_data(name: str, e: Example) -> None:
     check(name, e)

@@ -163,13 +163,14 @@ def shrink(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.nd
         bound = curvature + pushed
         W = shrunk(at.W - gradient / bound, gamma / bound)
         step = W - at.W
-        moved, square = gram.product(step), float(np.sum(step * step))
+        square = float(np.sum(step * step))
+        if not square > 0.0:  # also where the squares of a step underflow
+            return at
+        moved = gram.product(step)
         bent = float(np.sum(step * moved))
         if not bent > curvature * square:  # true also if weights have overflowed, which the caller detects
             break
         curvature = max(2.0 * curvature, bent / square)
-    if not square > 0.0:
-        return at
     return replace(at, W=W, SW=at.SW + moved, curvature=max(1.2 * bent / square, curvature / 1.5))
 
 
