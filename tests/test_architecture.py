@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -149,6 +150,27 @@ def test_only_the_layout_spells_names_in_a_store() -> None:
         strings = {n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         assert not strings & set(names), path
         assert not [string for string in strings if string.startswith(folders)], path
+
+
+PRONOUNS = {"found", "own", "known", "wanted", "kept", "held", "given", "asked", "seen", "some", "told"}
+PARTICIPLE = re.compile(r"_[a-z]+(ed|en|wn|lt|ld|nt|de|id|ft|ad)")
+NOUNS = {"_client"}
+
+
+def test_values_are_named_for_what_they_hold() -> None:
+    """A participle says what happened to a value, and not what it is; a function is a verb and its object."""
+    values, functions = [], []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(tree_of(path)):
+            value = node.arg if isinstance(node, ast.arg) else ""
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                value = node.id
+            if value in PRONOUNS:
+                values.append(f"{path.name}: {value}")
+            elif isinstance(node, ast.FunctionDef) and PARTICIPLE.fullmatch(node.name) and node.name not in NOUNS:
+                functions.append(f"{path.name}:{node.name}")
+    assert len(values) <= 20, values
+    assert len(functions) <= 6, functions
 
 
 def test_kernels_know_nothing_of_dask_or_zarr() -> None:

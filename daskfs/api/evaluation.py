@@ -302,7 +302,7 @@ def evaluate_selectors(
             raise InputError(msg)
         for name, values in sample_columns.items():
             origin = "sample_weight" if name == "weights" else name
-            column = StoredColumn(n_samples, origin, name, lambda given=values: iter([given]))  # type: ignore[misc]
+            column = StoredColumn(n_samples, origin, name, lambda whole=values: iter([whole]))  # type: ignore[misc]
             put_sample_column(context.store, column)
         names = stored_names if columns is None else tuple(map(str, columns))
         if names is not None:

@@ -337,7 +337,7 @@ def _by_replicate(cube: Cube) -> Cube:
 class Group(NamedTuple):
     """Selections of the same setting, number of classes, amount of labels and method: the leading columns of tables."""
 
-    own: tuple[Any, ...]
+    columns: tuple[Any, ...]
     selections: list[Selection]
 
 
@@ -383,7 +383,7 @@ def _stability(store: Store, group: Group, design: Design, n_features: int) -> I
         kuncheva = [kuncheva_index(orders, size, n_features) for orders in subsets]
         jaccard = [jaccard_index(orders, size) for orders in subsets]
         n_rankings = sum(len(orders) for orders in subsets)
-        yield (*group.own, size, n_rankings, *(_mean_of(indices) for indices in (kuncheva, jaccard)))
+        yield (*group.columns, size, n_rankings, *(_mean_of(indices) for indices in (kuncheva, jaccard)))
 
 
 def _mean_of(indices: Sequence[float | None]) -> float | None:
@@ -417,7 +417,7 @@ def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str
         for number in by_share[: min(np.count_nonzero(shares), most_frequent(size))]:
             feature = int(features[number])
             about = (float(rank[number]) for rank in (ranks.mean, ranks.low, ranks.high))
-            yield (*group.own, feature, names[feature], size, float(shares[number]), *about)
+            yield (*group.columns, feature, names[feature], size, float(shares[number]), *about)
 
 
 def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, process: Cost) -> Cost:

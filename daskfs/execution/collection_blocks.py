@@ -56,11 +56,11 @@ class BlockFeed:
             rows_of = source.rows_of if isinstance(source, SomeRows) else lambda band: [band]
             for unit in self._numbers:
                 rows = rows_of(shape.band(unit))
-                self._numbers[unit] = dict.fromkeys(n for some in rows for n in collection.layout.blocks_of(some))
+                self._numbers[unit] = dict.fromkeys(n for part in rows for n in collection.layout.blocks_of(part))
         self._waiting, self._held = self._shared_tasks(), collection.computed
         self._ends: dict[int, list[Any]] = {}
-        for key, some in self._waiting.items():
-            for unit in some:
+        for key, waiting_units in self._waiting.items():
+            for unit in waiting_units:
                 self._ends.setdefault(unit, []).append(key)
 
     def _keys(self, unit: int) -> list[Any]:

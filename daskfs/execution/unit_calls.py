@@ -89,7 +89,7 @@ class _Look:
     """Ended unit, its record and the line of it if they were found, and whether they were waited for."""
 
     unit: int
-    found: tuple[Record, bytes] | None
+    answer: tuple[Record, bytes] | None
     is_last: bool
 
 
@@ -119,8 +119,8 @@ class RecordReads:
         """Keep the records that were found, and look for others once more."""
         for look in read.result():
             self.n_waiting -= 1
-            if look.found is not None:
-                record, line = look.found
+            if look.answer is not None:
+                record, line = look.answer
                 self._records.note(self._stage.name, look.unit, line)
                 yield Ended(look.unit, record)
             elif look.is_last:

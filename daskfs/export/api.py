@@ -230,5 +230,7 @@ def _export_tiles(
             target.remove()
     task: Task | Literal["auto"] = reduced.contents.tiles.info.task or "auto"
     settings = cluster or ClusterSettings(workers=0)
-    write_tiles(lambda own: plan_source(reduced.spec, task, store.url, own), str(out), settings, reduced.progress)
+    write_tiles(
+        lambda workers: plan_source(reduced.spec, task, store.url, workers), str(out), settings, reduced.progress
+    )
     return target

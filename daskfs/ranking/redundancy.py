@@ -239,10 +239,10 @@ def _similarity(
     if measure == "correlation":
         correlation = stored_correlations(context, PURPOSE, method.label)
         np.abs(correlation, out=correlation)
-        return lambda place, kept: correlation[place, kept]
+        return lambda place, others: correlation[place, others]
     assert parameters.bins is not None
     columns, weights = stored_bins(context, parameters.bins, features), distance_weights(context)
-    return lambda place, kept: distance_correlations_with(columns[place], [columns[k] for k in kept], weights)
+    return lambda place, others: distance_correlations_with(columns[place], [columns[k] for k in others], weights)
 
 
 FEATURE_BYTES = 400

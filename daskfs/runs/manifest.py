@@ -488,7 +488,9 @@ def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bo
     expected = manifest.get("files", {}).get(name)
     try:
         return (
-            look_twice(store.path(name), lambda: file_checksum(store, name), is_wrong=lambda found: found != expected)
+            look_twice(
+                store.path(name), lambda: file_checksum(store, name), is_wrong=lambda checksum: checksum != expected
+            )
             == expected
         )
     except StoreError:

@@ -440,7 +440,7 @@ class _Unit:
                 path = as_path(f"{store.url}/{name}")
                 try:
                     check = partial(_checked_output, store.path(name), size, checksum, is_chunk=kind == "chunks")
-                    text, n_bytes = look_twice(path, check, is_wrong=lambda found: bool(found[0]))
+                    text, n_bytes = look_twice(path, check, is_wrong=lambda answer: bool(answer[0]))
                 except StoreError as error:  # a link leads there
                     text, n_bytes = f"is not read: {error}", None
                 self.checked.update({kind: n_bytes is not None, "bytes": n_bytes or 0})

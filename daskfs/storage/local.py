@@ -354,4 +354,4 @@ def _remove_tree(folder: Path) -> None:
     if sys.version_info >= (3, 12):
         shutil.rmtree(folder, onexc=refuse)
     else:
-        shutil.rmtree(folder, onerror=lambda function, path, found: refuse(function, path, found[1]))
+        shutil.rmtree(folder, onerror=lambda function, path, error: refuse(function, path, error[1]))

@@ -176,7 +176,7 @@ class Lease:
                 content = None
             return content if isinstance(content, dict) else {}, tag
 
-        return look_twice(self._path, look, FileNotFoundError, is_wrong=lambda found: not found[0])
+        return look_twice(self._path, look, FileNotFoundError, is_wrong=lambda answer: not answer[0])
 
     # ------------------------------------------------------------------------------------------ renewing and releasing
     def _keep(self) -> None:

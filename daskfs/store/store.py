@@ -279,7 +279,7 @@ class Store:
         Raise :class:`DamagedError` if it is damaged.
         """
         return self._look_twice(
-            name, lambda: self._read_json(name, kind), is_wrong=lambda found: is_expected and found is None
+            name, lambda: self._read_json(name, kind), is_wrong=lambda value: is_expected and value is None
         )
 
     def _read_json(self, name: str, kind: type) -> Any:

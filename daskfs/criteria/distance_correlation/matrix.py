@@ -241,7 +241,7 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
     counts = None if weights is None else weights * (n_rows / total)
     for rows in row_blocks(n_rows, CODE_ROWS):
         part_codes = [_read_features(context, layout.DISTANCE_CODES, spec, part, rows) for part in parts]
-        codes = [[own[k] for k in order] for own, order in zip(part_codes, orders, strict=True)]
+        codes = [[codes_of_part[k] for k in order] for codes_of_part, order in zip(part_codes, orders, strict=True)]
         for one in (gram, means):
             if one is not None:
                 one.add(codes, None if counts is None else counts[rows])
@@ -249,9 +249,9 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
     matrix /= n_rows
     squared = with_lost_traces(squares_by_column(matrix, tables[0], tables[-1]), maps[0], maps[-1], total)
     if means is not None:
-        own = [np.array([(one.variance, one.mean) for one in maps_of_part]).T for maps_of_part in maps]
-        covariances = (means.result() / n_rows, own[0][0], own[-1][0])
-        squared = bias_corrected(squared, covariances, (own[0][1], own[-1][1]), _check_total(total))
+        moments = [np.array([(one.variance, one.mean) for one in maps_of_part]).T for maps_of_part in maps]
+        covariances = (means.result() / n_rows, moments[0][0], moments[-1][0])
+        squared = bias_corrected(squared, covariances, (moments[0][1], moments[-1][1]), _check_total(total))
     squared[n_precise[0] :][squared[n_precise[0] :] > 1.0 - SINGLE_PRECISION] = 1.0
     places = [np.argsort(order) for order in orders]
     return squared[places[0][:, None], places[-1]]
