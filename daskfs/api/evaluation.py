@@ -31,7 +31,7 @@ from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
 from daskfs.report.evaluation_view import panel_plot
-from daskfs.report.model import Curve, Panel
+from daskfs.report.model import Curve, CurvePanel
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.terminal import verdict_html, verdict_lines
 from daskfs.report.trust import repeated_names_warnings
@@ -151,7 +151,7 @@ class Evaluation:
         rows, verdict = self._of_verdict().groupby("method", sort=False), self.verdict
         keys = ("n_selected", "mean", "std", "low", "high")
         curves = [Curve(label=str(name), **{key: list(one[key]) for key in keys}) for name, one in rows]
-        panel = Panel(metric=verdict["metric"], higher_is_better=verdict["higher_is_better"], curves=curves)
+        panel = CurvePanel(metric=verdict["metric"], higher_is_better=verdict["higher_is_better"], curves=curves)
         return panel_plot(panel)
 
     def __repr__(self) -> str:

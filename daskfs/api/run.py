@@ -19,7 +19,7 @@ import numpy as np
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.estimators.opening import ANOTHER_OUTPUT, as_source, matrix_at_hand, names_of, not_resumed, open_client
 from daskfs.export.anndata_file import add_columns
-from daskfs.export.collect import KEY, Contents, chosen_columns, listed, read_run
+from daskfs.export.collect import KEY, RunContents, chosen_columns, listed, read_run
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_files import open_graph
@@ -27,7 +27,7 @@ from daskfs.job.blocks import ClusterBlock
 from daskfs.job.job import Job, load_job, make_job
 from daskfs.ranking.tables import read_parquet
 from daskfs.report.evaluation_view import panel_plot, stability_plot
-from daskfs.report.model import Method, Report
+from daskfs.report.model import MethodReport, Report
 from daskfs.report.plots import Plot, small_plot
 from daskfs.report.summary import report_summary
 from daskfs.report.terminal import (
@@ -300,7 +300,7 @@ class RunResult(Mapping[str, Any]):
         panels = [panel for setting in self._report.evaluation.settings for panel in setting.stability]
         return self._draw(stability_plot(panels[0]) if panels else None, "selections of several folds", ax)
 
-    def _method_of_report(self, label: str | None) -> Method:
+    def _method_of_report(self, label: str | None) -> MethodReport:
         method_label = label or self.best or self.methods[0]
         method_of_report = next((method for method in self._report.methods if method.label == method_label), None)
         if method_of_report is None:
@@ -332,7 +332,7 @@ class RunResult(Mapping[str, Any]):
         return _to_html(self, small_plot(self._evaluation_plot(), self))
 
     @cached_property
-    def _contents(self) -> Contents:
+    def _contents(self) -> RunContents:
         return read_run(self.url)
 
     def _table(self, name: str) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from daskfs.criteria.statistics import (
     NeedMoments,
     Statistics,
 )
-from daskfs.graph.spec import GraphSpec, Lists, Weighting
+from daskfs.graph.spec import GraphSpec, ListsSpec, Weighting
 from daskfs.kernels.neighbors.metrics import checked_metric
 from daskfs.kernels.neighbors.weights import WeightKind
 
@@ -69,7 +69,7 @@ class NeighborParameters(MetricFields, Parameters):
         """The neighbor lists over X."""
         return GraphSpec(metric=self.metric, scaling=self.graph_scaling)
 
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+    def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the lists over X, if `graph` is "neighbors"."""
         del n_samples
         return {self.spec.name: (self.spec, self.n_neighbors)} if self.graph == "neighbors" else {}
@@ -109,7 +109,7 @@ class LaplacianParameters(TestedParameters, GraphParameters):
         ),
     )
 
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+    def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the lists over X, and those over each half of it that a test needs."""
         specs = [self.spec.of_half(half) for half in self.halves if half is not None]
         return {**super().lists(n_samples), **{spec.name: (spec, self.n_neighbors) for spec in specs}}

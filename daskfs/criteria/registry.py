@@ -20,7 +20,7 @@ from daskfs.criteria.block import Keys
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.graph.spec import Lists, Weighting
+from daskfs.graph.spec import ListsSpec, Weighting
 from daskfs.kernels.aggregate import shared_ranks
 from daskfs.kernels.labels import LabelCounts, Task
 from daskfs.kernels.order import Direction, rank_order
@@ -63,7 +63,7 @@ class Parameters(Keys):
         """Return the names that a user may set."""
         return tuple(name for name in cls.model_fields if name not in FILLED_IN)
 
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+    def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the neighbor lists needed, with n_neighbors, by name; lists that others are made from come first."""
         del n_samples
         return {}

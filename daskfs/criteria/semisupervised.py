@@ -13,7 +13,7 @@ from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import NeedGraphForms, Statistics
 from daskfs.criteria.supervised import target_weighting
-from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, TargetGraph, Weighting
+from daskfs.graph.spec import GraphSpec, ListsSpec, MixedGraph, TargetGraph, Weighting
 
 
 class SemiSupervisedParameters(MetricFields, Parameters):
@@ -42,7 +42,7 @@ class SemiSupervisedParameters(MetricFields, Parameters):
         """Weights on the mixed graph: exp(-d / t), times `label_weight` between labeled rows."""
         return Weighting(self.mixed_graph.name, self.n_neighbors, "heat", self.t, labeled_factor=self.label_weight)
 
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+    def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the lists over X, the mixed lists made from them, and those over the target."""
         mixed, base = self.mixed_graph, self.mixed_graph.base
         return {

@@ -19,7 +19,7 @@ from daskfs.criteria.statistics import (
     NeedInvariants,
     Statistics,
 )
-from daskfs.graph.spec import Lists, TargetGraph, Weighting
+from daskfs.graph.spec import ListsSpec, TargetGraph, Weighting
 from daskfs.kernels.labels import Task
 
 
@@ -41,7 +41,7 @@ class SupervisedParameters(TestedParameters):
         """The neighbor lists over the target."""
         return TargetGraph(self.standardize_y)
 
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+    def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the lists over the target; none for classes, whose graph has a closed form."""
         del n_samples
         if self.task == "classification":

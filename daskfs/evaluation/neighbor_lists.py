@@ -28,7 +28,7 @@ from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.partition import open_lists, read_members
 from daskfs.graph.representation import put_representation
 from daskfs.graph.rows import read_own_rows, searched_shape, searched_tiles
-from daskfs.graph.spec import GraphSpec, Lists
+from daskfs.graph.spec import GraphSpec, ListsSpec
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.metrics import is_own
@@ -187,7 +187,9 @@ def _lists_within(
     return from_candidates | search_lists(inner, searched, anew.memory_limit)
 
 
-def search_lists(inner: Context, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> NeighborTables:
+def search_lists(
+    inner: Context, lists: Mapping[str, tuple[ListsSpec, int]], memory_limit: int | None
+) -> NeighborTables:
     """Search neighbor lists of the rows of a context, as in a run."""
     if not lists:
         return {}
@@ -202,7 +204,7 @@ def stored_lists(store: Store, names: Iterable[str]) -> NeighborTables:
     return {name: (indices[...], distances[...]) for name, (indices, distances) in lists.items()}
 
 
-def lists_cost(lists: Mapping[str, tuple[Lists, int]], n_rows: int) -> tuple[Array, ...]:
+def lists_cost(lists: Mapping[str, tuple[ListsSpec, int]], n_rows: int) -> tuple[Array, ...]:
     """Return the memory of neighbor lists of `n_rows` rows, of the lengths of :func:`lists_over_rows`."""
     return tuple(
         array

@@ -334,14 +334,14 @@ def _by_replicate(cube: Cube) -> Cube:
 
 
 # ----------------------------------------------------------------------------------------------------------- stability
-class Group(NamedTuple):
+class RankingGroup(NamedTuple):
     """Selections of the same setting, number of classes, amount of labels and method: the leading columns of tables."""
 
     columns: tuple[Any, ...]
     selections: list[Selection]
 
 
-def _groups(design: Design) -> list[Group]:
+def _groups(design: Design) -> list[RankingGroup]:
     """Return the groups of two or more rankings."""
     if design.n_selections == len(design.methods):
         return []
@@ -355,18 +355,20 @@ def _groups(design: Design) -> list[Group]:
         return (design.settings.index(s.setting), *amounts, design.methods.index(s.method))
 
     return [
-        Group((s.setting, s.class_subset.n_classes, None if s.labels is None else float(s.labels), s.method), groups[s])
+        RankingGroup(
+            (s.setting, s.class_subset.n_classes, None if s.labels is None else float(s.labels), s.method), groups[s]
+        )
         for s in sorted(groups, key=place)
         if len(groups[s]) > 1
     ]
 
 
-def _orders(store: Store, group: Group) -> list[tuple[Selection, np.ndarray]]:
+def _orders(store: Store, group: RankingGroup) -> list[tuple[Selection, np.ndarray]]:
     names = [(selection, layout.EVALUATION_ORDER.format(selection.number)) for selection in group.selections]
     return [(selection, store.read_arrays(name)[0]["order"]) for selection, name in names]
 
 
-def _stability(store: Store, group: Group, design: Design, n_features: int) -> Iterator[tuple[Any, ...]]:
+def _stability(store: Store, group: RankingGroup, design: Design, n_features: int) -> Iterator[tuple[Any, ...]]:
     """Yield rows of stability indices of one group.
 
     Selections of different draws of classes are of different data, so they are compared within each draw, and the mean
@@ -396,7 +398,7 @@ def most_frequent(n_selected: int) -> int:
     return max(LEAST_TOLD, n_selected)
 
 
-def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _frequencies(store: Store, group: RankingGroup, design: Design, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield rows of selection frequencies and ranks, most frequent first.
 
     At most :func:`most_frequent` features, each selected at least once.

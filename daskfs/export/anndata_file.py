@@ -17,7 +17,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError
 from daskfs.export.arrays import CHUNK_VALUES, X, fill, text_array
-from daskfs.export.collect import KEY, Contents, is_ours, reduced_table
+from daskfs.export.collect import KEY, RunContents, is_ours, reduced_table
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.blocks import is_sparse
 
@@ -40,7 +40,7 @@ def need_anndata() -> None:
         raise JobError(msg)
 
 
-def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as_zarr: bool) -> None:
+def write_anndata(path: Path, contents: RunContents, reduced: Reduced | None, *, as_zarr: bool) -> None:
     """Write an AnnData file or group; without reduced data it has no rows."""
     with _new_container(path, as_zarr=as_zarr) as root:
         from anndata.io import write_elem
@@ -55,7 +55,7 @@ def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as
             _write_x(root, reduced, as_zarr=as_zarr)
 
 
-def add_columns(adata: Any, contents: Contents, facts: Mapping[str, Any], key_added: str) -> None:
+def add_columns(adata: Any, contents: RunContents, facts: Mapping[str, Any], key_added: str) -> None:
     """Add the columns of a run to ``adata.var``, and its facts to ``uns[key_added]``, in place of earlier ones.
 
     Under another key than :data:`daskfs.export.collect.KEY`, the names of columns begin with it. Raise

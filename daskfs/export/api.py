@@ -16,7 +16,7 @@ from daskfs.export.anndata_file import H5AD, ZARR, need_anndata, write_anndata
 from daskfs.export.append_anndata import add_to_anndata
 from daskfs.export.arrays import write_npz, write_parquet, write_zarr
 from daskfs.export.atomic_publish import apart_from, publish_at, target_of
-from daskfs.export.collect import Contents, chosen_columns, read_run
+from daskfs.export.collect import RunContents, chosen_columns, read_run
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.labels import Task
 from daskfs.runs.conversion import write_tiles
@@ -35,7 +35,7 @@ ENDINGS: Mapping[str, Format] = {
     ".pq": "parquet",
     ".npz": "npz",
 }
-Writer = Callable[[Path, Contents, Reduced | None], None]
+Writer = Callable[[Path, RunContents, Reduced | None], None]
 WRITERS: Mapping[str, Writer] = {"zarr": write_zarr, "parquet": write_parquet, "npz": write_npz}
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from daskfs.errors import InputError, JobError
 from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
 from daskfs.export.atomic_publish import publish_at
-from daskfs.export.collect import KEY, Contents, is_ours
+from daskfs.export.collect import KEY, RunContents, is_ours
 from daskfs.storage import LocalPath, ObjectPath, StoragePath, as_path, first_line
 from daskfs.storage.file_cache import file_state
 
@@ -29,7 +29,7 @@ UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError)
 """Errors that HDF5, Zarr and anndata raise for invalid files."""
 
 
-def add_to_anndata(contents: Contents, file: str | Path) -> StoragePath:
+def add_to_anndata(contents: RunContents, file: str | Path) -> StoragePath:
     """Add the table and the facts of a run to an AnnData file or group, and return its resolved path.
 
     Raises
@@ -51,7 +51,7 @@ def add_to_anndata(contents: Contents, file: str | Path) -> StoragePath:
 
 
 # ---------------------------------------------------------------------------------------------------------- HDF5
-def _add_to_file(contents: Contents, target: StoragePath) -> None:
+def _add_to_file(contents: RunContents, target: StoragePath) -> None:
     import h5py
 
     if isinstance(target, ObjectPath):
@@ -75,7 +75,7 @@ def _add_to_file(contents: Contents, target: StoragePath) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- Zarr
-def _add_to_group(contents: Contents, target: StoragePath) -> None:
+def _add_to_group(contents: RunContents, target: StoragePath) -> None:
     import zarr
 
     def opened() -> Any:
@@ -135,7 +135,7 @@ def _readable(target: StoragePath) -> Iterator[None]:
         raise InputError(msg) from error
 
 
-def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
+def _check_names(root: Any, contents: RunContents, target: StoragePath) -> None:
     """Raise :class:`InputError` if the names of var are not those of the features."""
     from anndata.io import read_elem
 
@@ -156,7 +156,7 @@ def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
         raise InputError(msg)
 
 
-def _listed_columns(root: Any, contents: Contents) -> list[str]:
+def _listed_columns(root: Any, contents: RunContents) -> list[str]:
     """Return the columns of var with those of the run, without those of an earlier export."""
     from anndata.io import read_elem
 
@@ -167,14 +167,14 @@ def _listed_columns(root: Any, contents: Contents) -> list[str]:
     return [*kept_columns, *contents.columns]
 
 
-def _write_columns(var: Any, contents: Contents) -> None:
+def _write_columns(var: Any, contents: RunContents) -> None:
     from anndata.io import write_elem
 
     for name, values in contents.columns.items():
         write_elem(var, name, np.asarray(values))
 
 
-def _write_facts(root: Any, contents: Contents) -> None:
+def _write_facts(root: Any, contents: RunContents) -> None:
     from anndata.io import write_elem
 
     if "uns" not in root:

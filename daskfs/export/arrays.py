@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.export.collect import KEY, Contents, reduced_table
+from daskfs.export.collect import KEY, RunContents, reduced_table
 from daskfs.export.selected_data import Reduced, unused_name
 from daskfs.kernels.blocks import index_dtype, is_sparse
 from daskfs.sources.row_names import ROWS_AT_ONCE
@@ -28,7 +28,7 @@ ROW_NAMES = "row_names"
 
 
 # ----------------------------------------------------------------------------------------------------------- Zarr
-def write_zarr(path: Path, contents: Contents, reduced: Reduced | None) -> None:
+def write_zarr(path: Path, contents: RunContents, reduced: Reduced | None) -> None:
     """Write a group of Zarr v3.
 
     It has an array for each column of the table, ``X``, labels and per-sample columns, and the facts as attributes. CSR
@@ -106,7 +106,7 @@ def put_csr(group: Any, reduced: Reduced) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- Parquet
-def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> None:
+def write_parquet(path: Path, contents: RunContents, reduced: Reduced | None) -> None:
     """Write the table, or the rows, dense, with labels and per-sample columns.
 
     The facts are JSON under the key "daskfs" of the schema's metadata. :class:`InputError` if two selected features
@@ -155,7 +155,7 @@ def _dense_parts(block: np.ndarray | sp.csr_matrix, height: int) -> Iterator[np.
 
 
 # ------------------------------------------------------------------------------------------------------------ npz
-def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
+def write_npz(path: Path, contents: RunContents, reduced: Reduced | None) -> None:
     """Write one array for each column of the table, the facts as JSON text, and the rows.
 
     The rows are ``X``, or the members of SciPy's CSR format. They are written block by block, CSR rows in one pass per

@@ -28,7 +28,7 @@ PREFIXES = ("rank_", "score_", "selected_", "pvalue_", "qvalue_")
 
 
 @dataclass(frozen=True)
-class Contents:
+class RunContents:
     """A finished run.
 
     Parameters
@@ -62,7 +62,7 @@ class Contents:
         return json.dumps(self.facts, sort_keys=True)
 
 
-def read_run(url: str) -> Contents:
+def read_run(url: str) -> RunContents:
     """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
     store, manifest = open_finished(url)
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
@@ -75,7 +75,7 @@ def read_run(url: str) -> Contents:
         selected[method.label] = selected_features(store, method, table, settings)
         columns |= _columns(method, table, selected[method.label])
     facts = _facts(manifest, settings.methods)
-    return Contents(store, tiles, tiles.feature_names(), columns, may, selected, facts)
+    return RunContents(store, tiles, tiles.feature_names(), columns, may, selected, facts)
 
 
 def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[str, np.ndarray]:
@@ -113,7 +113,7 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, 
     }
 
 
-def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np.ndarray:
+def chosen_columns(contents: RunContents, label: str, n_features: int | None) -> np.ndarray:
     """Return the features that a method selected, or its `n_features` best that it may select, ascending, int64.
 
     Raises
@@ -137,7 +137,7 @@ def listed(labels: Sequence[str]) -> str:
     return first_few(labels, 10)
 
 
-def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
+def reduced_table(contents: RunContents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
     """Return the names and table columns of `features` (integers), each of shape (n_selected,); of all for None."""
     if features is None:
         return contents.names, contents.columns

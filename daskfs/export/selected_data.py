@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from daskfs.execution.progress import Progress
 from daskfs.execution.signals import check_stopped
-from daskfs.export.collect import Contents
+from daskfs.export.collect import RunContents
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
@@ -34,7 +34,7 @@ class Reduced:
     `features` are the numbers of the columns, ascending, shape (n_selected,), int64.
     """
 
-    contents: Contents
+    contents: RunContents
     features: np.ndarray
     progress: Progress
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from daskfs.graph.spec import GraphSpec, Lists
+from daskfs.graph.spec import GraphSpec, ListsSpec
 from daskfs.redaction import strip_control_characters
 from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.store.tiles import Tiles
@@ -21,7 +21,7 @@ reach at most 68 %. Principal components are the known exception.
 
 
 def dominance_warnings(
-    tiles: Tiles, lists: Iterable[Lists], setting: str, names: Sequence[str] | None = None
+    tiles: Tiles, lists: Iterable[ListsSpec], setting: str, names: Sequence[str] | None = None
 ) -> list[RunWarning]:
     """Return a warning for each neighbor search that a few columns dominate.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.spec import GraphSpec, Lists
+from daskfs.graph.spec import GraphSpec, ListsSpec
 from daskfs.kernels.scaling import half_of
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -119,7 +119,7 @@ def halves_cost(n_features: int) -> Cost:
     )
 
 
-def plan_halves(n_features: int, lists: Iterable[Lists], blocks: FeatureBlocks) -> list[Stage]:
+def plan_halves(n_features: int, lists: Iterable[ListsSpec], blocks: FeatureBlocks) -> list[Stage]:
     """Return the stage that splits the features if any lists are of one half; else none."""
     halved = [spec for spec in lists if isinstance(spec, GraphSpec) and half_of(spec.scaling) is not None]
     if not halved:

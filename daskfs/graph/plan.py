@@ -33,7 +33,7 @@ from daskfs.graph.partition import Partitioning, block_rows, largest_block, part
 from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE, CellsParameters
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost
-from daskfs.graph.spec import TARGET_NAMES, Engine, GraphSpec, Lists, TargetGraph, Weighting
+from daskfs.graph.spec import TARGET_NAMES, Engine, GraphSpec, ListsSpec, TargetGraph, Weighting
 from daskfs.graph.target import (
     TARGETS_MERGE_STAGE,
     TARGETS_STAGE,
@@ -131,7 +131,7 @@ def _entry_bytes(n_samples: int) -> int:
 
 def plan_lists(
     shape: Shape,
-    lists: Lists,
+    lists: ListsSpec,
     k: int,
     memory_limit: int | None = None,
     widths: Mapping[str, int] | None = None,

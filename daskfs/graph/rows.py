@@ -10,7 +10,7 @@ import numpy as np
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store import layout
-from daskfs.store.arrays import Array
+from daskfs.store.arrays import StoredArray
 from daskfs.store.context import Context
 from daskfs.store.readers import DenseReader
 from daskfs.store.shape import Shape, sample_rows
@@ -57,7 +57,7 @@ class OwnRowsReader(DenseReader):
         self._name = name
 
     @cached_property
-    def array(self) -> Array:
+    def array(self) -> StoredArray:
         """The rows as stored, shape (n_samples, n_features)."""
         return self.store.open(layout.OWN_ROWS.format(self._name))
 
@@ -70,7 +70,7 @@ def read_own_rows(store: Store, name: str, rows: np.ndarray) -> np.ndarray:
     return read_listed(store.open(layout.OWN_ROWS.format(name)), rows, SMALLEST_STRETCH)
 
 
-def read_listed(array: Array, rows: np.ndarray, height: int) -> np.ndarray:
+def read_listed(array: StoredArray, rows: np.ndarray, height: int) -> np.ndarray:
     """Return some rows of a stored table, by ascending numbers, read by blocks of `height` rows that have any."""
     table = np.empty((rows.size, array.shape[1]), array.dtype)
     for block in row_blocks(array.shape[0], height):

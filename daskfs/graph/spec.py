@@ -115,7 +115,7 @@ class MixedGraph:
         return min(n_samples - 1, count)
 
 
-Lists = GraphSpec | TargetGraph | MixedGraph
+ListsSpec = GraphSpec | TargetGraph | MixedGraph
 """Specification of neighbor lists of any kind."""
 
 
@@ -123,7 +123,7 @@ Lists = GraphSpec | TargetGraph | MixedGraph
 class Weighting:
     """Edge weights on a graph.
 
-    `graph` is the name of :data:`Lists`, or "given" for a precomputed matrix. Weights of edges between two labeled rows
+    `graph` is the name of :data:`ListsSpec`, or "given" for a precomputed matrix. Weights of edges between two labeled rows
     are multiplied by `labeled_factor`; a factor of 0 removes these edges.
     """
 

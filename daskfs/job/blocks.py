@@ -33,7 +33,7 @@ def parse_bytes(text: str | int) -> int:
     return size
 
 
-Missing = Literal["refuse", "mean", "pairwise"]
+MissingChoice = Literal["refuse", "mean", "pairwise"]
 
 
 class DataBlock(Block):
@@ -140,7 +140,7 @@ class DataBlock(Block):
             "cells, NA, N/A and null: [-999, '?']."
         ),
     )
-    missing: Missing = Field(
+    missing: MissingChoice = Field(
         "refuse",
         description=(
             "What becomes of missing values (NaN). refuse: an error with their counts. mean: before anything else, "

@@ -24,7 +24,7 @@ from daskfs.graph.halves import NO_BLOCKS, FeatureBlocks, plan_halves
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.representation import Representation, plan_representation
-from daskfs.graph.spec import Lists, Weighting
+from daskfs.graph.spec import ListsSpec, Weighting
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
 from daskfs.plan.given import plan_given, plan_streams
@@ -109,7 +109,7 @@ class Chain:
 
     data: Data
     methods: Sequence[Method] = ()
-    lists: Mapping[str, tuple[Lists, int]] = dataclasses.field(default_factory=dict)
+    lists: Mapping[str, tuple[ListsSpec, int]] = dataclasses.field(default_factory=dict)
     known: Collection[str] = ()
     given: Graph | None = None
     rep: Representation | None = None

@@ -34,7 +34,7 @@ from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
-from daskfs.store.arrays import Array
+from daskfs.store.arrays import StoredArray
 from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.readers import MemoryReader
 from daskfs.store.shape import Shape
@@ -243,7 +243,7 @@ def find_lists(
 
 def stored_lists(
     context: Context, spec: GraphSpec, k: int, pool: Pool | None = None
-) -> tuple[Array, Array, float | None]:
+) -> tuple[StoredArray, StoredArray, float | None]:
     """Return the lists of :func:`find_lists` as arrays of the store; indices may be int32."""
     store = context.store
     run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), pool)

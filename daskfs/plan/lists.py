@@ -12,7 +12,7 @@ from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.principal_components import plan_components
 from daskfs.graph.rows import searched_shape
-from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, check_neighbors
+from daskfs.graph.spec import GraphSpec, ListsSpec, MixedGraph, check_neighbors
 from daskfs.kernels.neighbors.metrics import LENGTHS, check_columns, is_own
 from daskfs.kernels.scaling import ends_with
 from daskfs.stages.cost import COMPILED, Cost, Held, available_bytes
@@ -22,12 +22,12 @@ from daskfs.store.shape import Shape
 
 def needed_lists(
     methods: Sequence[Method], n_samples: int, complete: Callable[[GraphSpec], GraphSpec] = lambda spec: spec
-) -> dict[str, tuple[Lists, int]]:
+) -> dict[str, tuple[ListsSpec, int]]:
     """Return the neighbor lists that the methods need, with the largest number of neighbors, by name.
 
     Lists over X come first, as others are made from them. `complete` adds the search options to a spec of lists over X.
     """
-    needed: dict[str, tuple[Lists, int]] = {}
+    needed: dict[str, tuple[ListsSpec, int]] = {}
     for method in methods:
         for name, (lists, k) in method.parameters.lists(n_samples).items():
             if isinstance(lists, GraphSpec):
@@ -40,7 +40,7 @@ def needed_lists(
 
 def plan_all_lists(
     shape: Shape,
-    lists: Mapping[str, tuple[Lists, int]],
+    lists: Mapping[str, tuple[ListsSpec, int]],
     memory_limit: int | None,
     graph: Graph | None = None,
     *,
@@ -67,7 +67,7 @@ def plan_all_lists(
     return stages
 
 
-def limited_lists(lists: Mapping[str, tuple[Lists, int]], graph: Graph) -> dict[str, tuple[Lists, int]]:
+def limited_lists(lists: Mapping[str, tuple[ListsSpec, int]], graph: Graph) -> dict[str, tuple[ListsSpec, int]]:
     """Return the lists, with those over X no longer than precomputed lists."""
     longest = graph.n_neighbors if isinstance(graph, NeighborLists) else None
     return {
@@ -76,12 +76,12 @@ def limited_lists(lists: Mapping[str, tuple[Lists, int]], graph: Graph) -> dict[
     }
 
 
-def longest_given(lists: Mapping[str, tuple[Lists, int]], graph: Graph) -> int:
+def longest_given(lists: Mapping[str, tuple[ListsSpec, int]], graph: Graph) -> int:
     """Return the number of neighbors needed of each precomputed list; 0 for a matrix."""
     return lists[graph.name][1] if isinstance(graph, NeighborLists) else 0
 
 
-def searches_cost(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> Cost:
+def searches_cost(lists: Mapping[str, tuple[ListsSpec, int]], shape: Shape, memory_limit: int | None) -> Cost:
     """Return the memory that the compiled searches of the lists over X keep in a process."""
     items: list[Held] = []
     for spec, k in ((spec, k) for spec, k in lists.values() if isinstance(spec, GraphSpec)):
@@ -107,7 +107,7 @@ def check_metric(spec: GraphSpec, shape: Shape) -> None:
         raise InputError(msg)
 
 
-def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
+def check_pairwise(policy: str, lists: Mapping[str, tuple[ListsSpec, int]]) -> None:
     """Raise :class:`JobError` for lists over X whose metric or engine does not support the policy "pairwise".
 
     Parameters

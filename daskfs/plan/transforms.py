@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from daskfs.criteria.registry import Method
-from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.graph.spec import GraphSpec, ListsSpec, MixedGraph
 from daskfs.kernels.scaling import Scaling, chain_of, components_of, ends_with, steps_of
 
 
 def asked_scalings(
     methods: Sequence[Method],
-    lists: Mapping[str, tuple[Lists, int]],
+    lists: Mapping[str, tuple[ListsSpec, int]],
     other_scalings: Iterable[Scaling | None] = (),
     *,
     weighted: bool = False,

@@ -11,7 +11,7 @@ import numpy as np
 from daskfs.criteria.registry import Method
 from daskfs.kernels.aggregate import rank_agreement
 from daskfs.ranking.batches import COMBINE_STAGE, BatchesParameters, batch_ranks
-from daskfs.report.model import Batch, BatchMethod, BatchRanks, FeatureRow
+from daskfs.report.model import BatchMethod, BatchRanks, BatchReport, FeatureRow
 from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
@@ -34,7 +34,7 @@ def batch_warnings(batches: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
 
 
 def batch_summary(
-    store: Store, plan: Plan, batches: Sequence[Batch], tables: Mapping[str, np.ndarray], names: list[str]
+    store: Store, plan: Plan, batches: Sequence[BatchReport], tables: Mapping[str, np.ndarray], names: list[str]
 ) -> BatchRanks:
     """Return the batches and the rankings within them; empty for a run without batches.
 

@@ -14,7 +14,16 @@ from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.job.methods import as_word
 from daskfs.kernels.labels import Task
 from daskfs.ranking.tables import read_parquet
-from daskfs.report.model import Cost, Curve, Evaluation, EvaluationDesign, Frequent, Panel, Sensitivity, Setting
+from daskfs.report.model import (
+    Cost,
+    Curve,
+    CurvePanel,
+    EvaluationDesign,
+    EvaluationReport,
+    Frequent,
+    Sensitivity,
+    Setting,
+)
 from daskfs.report.terminal import BASELINES
 from daskfs.stages.stage import Plan
 from daskfs.store import layout
@@ -55,10 +64,10 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
     }
 
 
-def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) -> Evaluation:
+def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) -> EvaluationReport:
     """Return the summary for the report, with the `cost` of :func:`evaluation_cost`; empty without evaluation."""
     if (p := plan.parameters_of(EVALUATE_STAGE)) is None:
-        return Evaluation()
+        return EvaluationReport()
     design = Design(p)
     methods, grids = design.methods, plan.facts.get("grids") or {}
     saw_labels = seeing_labels(p.methods)
@@ -82,7 +91,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
             )
         )
     design_facts: Row = store.need_json(layout.EVALUATION_DESIGN)
-    return Evaluation(
+    return EvaluationReport(
         is_simple=p.anew is None and len({(row["model"], row["metric"]) for row in tables[0]}) < 2,
         facts=_facts(p, design_facts, tables[0], task),
         settings=settings,
@@ -123,13 +132,13 @@ def _put_ranges(store: Store, means: Sequence[Row]) -> None:
         row |= {key: value_range.get(key) for key in ("value_min", "value_max")}
 
 
-def _panel(rows: Sequence[Row], design: Design) -> Panel:
+def _panel(rows: Sequence[Row], design: Design) -> CurvePanel:
     curves = _curves(rows, design.methods, mean="mean", std="std", low="value_min", high="value_max")
     for name, size in design.baselines:  # each has one value for all numbers of selected features
         for row in (row for row in rows if row["method"] == name and row["n_selected"] == size):
             parts = {part: [row[part]] * len(design.sizes) for part in ("mean", "std")}
             curves.append(Curve(label=BASELINES[name], n_selected=design.sizes, **parts))
-    return Panel.model_validate({**rows[0], "curves": curves})
+    return CurvePanel.model_validate({**rows[0], "curves": curves})
 
 
 # ---------------------------------------------------------------------------------------------------------- sensitivity
@@ -181,8 +190,10 @@ def _figure(name: str, row: Row, values: Sequence[Any], points: Sequence[tuple[s
 
 
 # ------------------------------------------------------------------------------------------------------------ stability
-def _stability(rows: Sequence[Row], methods: Sequence[str]) -> Panel:
-    return Panel.model_validate({**rows[0], "curves": _curves(rows, methods, mean="kuncheva", rankings="n_rankings")})
+def _stability(rows: Sequence[Row], methods: Sequence[str]) -> CurvePanel:
+    return CurvePanel.model_validate(
+        {**rows[0], "curves": _curves(rows, methods, mean="kuncheva", rankings="n_rankings")}
+    )
 
 
 def _most_selected(rows: Sequence[Row]) -> list[Frequent]:
@@ -200,7 +211,7 @@ def _most_selected(rows: Sequence[Row]) -> list[Frequent]:
 
 
 # ---------------------------------------------------------------------------------------------------------- comparisons
-def _against_best(rows: Sequence[Row], comparisons: Sequence[Row]) -> Panel:
+def _against_best(rows: Sequence[Row], comparisons: Sequence[Row]) -> CurvePanel:
     """Return the difference of each method to the best one, in the mean over all numbers of features."""
     ordered = sorted(rows, key=lambda row: row["mean"], reverse=rows[0]["higher_is_better"])
     best = ordered[0]["method"]
@@ -211,13 +222,13 @@ def _against_best(rows: Sequence[Row], comparisons: Sequence[Row]) -> Panel:
             if one["other"] == best:
                 pairs[one["method"]] = one
     shown = [{**pairs.get(row["method"], {}), "label": row["method"], "mean": row["mean"]} for row in ordered]
-    return Panel.model_validate({**rows[0], "best": best, "rows": shown})
+    return CurvePanel.model_validate({**rows[0], "best": best, "rows": shown})
 
 
-def _gap(rows: Sequence[Row], methods: Sequence[str]) -> Panel:
+def _gap(rows: Sequence[Row], methods: Sequence[str]) -> CurvePanel:
     overall = [{**row, "label": row["method"], "difference": row["gap"]} for row in rows if row["n_selected"] is None]
     curves = _curves(rows, methods, mean="gap", low="low", high="high")
-    return Panel.model_validate({**rows[0], "rows": overall, "curves": curves})
+    return CurvePanel.model_validate({**rows[0], "rows": overall, "curves": curves})
 
 
 # --------------------------------------------------------------------------------------------------------------- design

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from daskfs.report.model import Cost, Curve, Difference, Evaluation, Frequent, Panel, Sensitivity, Setting
+from daskfs.report.model import Cost, Curve, CurvePanel, Difference, EvaluationReport, Frequent, Sensitivity, Setting
 from daskfs.report.plots import Plot, interval_curves, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
@@ -34,7 +34,7 @@ _FOLDS = {
 }
 
 
-def evaluation_view(evaluation: Evaluation) -> dict[str, Any] | None:
+def evaluation_view(evaluation: EvaluationReport) -> dict[str, Any] | None:
     """Return the template variables of the section; None without evaluation."""
     if not evaluation.settings:
         return None
@@ -57,7 +57,7 @@ def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 # --------------------------------------------------------------------------------------------------------------- design
-def _design(evaluation: Evaluation) -> list[Fact]:
+def _design(evaluation: EvaluationReport) -> list[Fact]:
     facts = evaluation.facts
     metrics = [f"{name} ({'higher' if higher else 'lower'} is better)" for name, higher in facts.metrics.items()]
     rows = [
@@ -91,13 +91,13 @@ def amount_in_words(amount: object) -> str:
     return format_percent(number) if number is not None and 0 < number < 1 else format_count(amount)
 
 
-def _place(panel: Panel) -> str:
+def _place(panel: CurvePanel) -> str:
     """Name a panel by its model, metric, number of classes and amount of labels."""
     words = [panel.model] if panel.model else []
     return ", ".join([*words, format_text(panel.metric), *_amounts(panel)])
 
 
-def _amounts(one: Panel | Frequent) -> list[str]:
+def _amounts(one: CurvePanel | Frequent) -> list[str]:
     words = [] if one.n_classes is None else [f"{format_count(one.n_classes)} classes"]
     return words if one.labels is None else [*words, f"labels {amount_in_words(one.labels)}"]
 
@@ -133,24 +133,24 @@ def _figure(plot: Plot | None, index: int, prefix: str) -> str | None:
     return svg_of(plot, prefix) if index <= DRAWN else None
 
 
-def panel_plot(panel: Panel) -> Plot | None:
+def panel_plot(panel: CurvePanel) -> Plot | None:
     """Return the plot of a metric by number of selected features; None without values."""
     metric, better = _metric(panel)
     return interval_curves(panel.curves, y_name=f"{metric} ({better} is better)", what=metric)
 
 
-def _metric(panel: Panel | Sensitivity) -> tuple[str, str]:
+def _metric(panel: CurvePanel | Sensitivity) -> tuple[str, str]:
     """Return the name of the metric, and whether higher or lower values are better."""
     return panel.metric or "score", "higher" if panel.higher_is_better else "lower"
 
 
-def stability_plot(one: Panel) -> Plot | None:
+def stability_plot(one: CurvePanel) -> Plot | None:
     """Return the plot of the stability of selections by their size; None without values."""
     y_name = "Kuncheva index (1: always the same features, 0: as by chance)"
     return interval_curves(one.curves, y_name=y_name, what="Kuncheva index", with_zero=True)
 
 
-def _panel(panel: Panel, index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
+def _panel(panel: CurvePanel, index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
     metric, better = _metric(panel)
     panel_id = prefix if prefix == "evaluation" else f"{prefix}-{index}"
     return {
@@ -206,7 +206,7 @@ def _sensitivity(one: Sensitivity, index: int, prefix: str) -> dict[str, Any]:
     return {"name": f"{of}{_place(one)} by {x_name}", "figure": figure, "n_rankings": ""}
 
 
-def _stability(one: Panel, index: int, prefix: str) -> dict[str, Any]:
+def _stability(one: CurvePanel, index: int, prefix: str) -> dict[str, Any]:
     n_rankings = max((n for curve in one.curves for n in curve.rankings if n), default=None)
     return {
         "name": ", ".join(_amounts(one)),
@@ -220,7 +220,7 @@ def _frequency_view(one: Frequent) -> dict[str, Any]:
     return {"name": words, "n_selected": one.n_selected, "rows": one.rows}
 
 
-def _comparison(one: Panel) -> dict[str, Any]:
+def _comparison(one: CurvePanel) -> dict[str, Any]:
     rows = [
         (format_text(row.label), [number_cell(row.mean, best=row.label == one.best), *_difference_cells(row)])
         for row in one.rows
@@ -240,7 +240,7 @@ def _difference_cells(row: Difference) -> list[Cell]:
 
 
 # ------------------------------------------------------------------------------------------------------- both settings
-def _gap(one: Panel, index: int) -> dict[str, Any]:
+def _gap(one: CurvePanel, index: int) -> dict[str, Any]:
     metric = one.metric or "score"
     names = {"y_name": f"{metric}: inductive minus transductive", "what": f"Gap of {metric}"}
     rows = [

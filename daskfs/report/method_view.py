@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from daskfs.report.model import Correlation, Elimination, Round, Solution, TradeOff
+from daskfs.report.model import Correlation, EliminationReport, Round, SolutionReport, TradeOff
 from daskfs.report.plots import objective_curve, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import MISSING, format_count, format_number, format_percent, full_number, plottable, positive
@@ -75,7 +75,7 @@ _CORRELATIONS = {
 }
 
 
-def solution_view(solution: Solution, index: int, label: str) -> dict[str, Any]:
+def solution_view(solution: SolutionReport, index: int, label: str) -> dict[str, Any]:
     """Return facts and figure on the solution of a regression."""
     before = solution.free_objective
     settled = "settled" if solution.converged else "stopped before they settled"
@@ -98,7 +98,7 @@ def solution_view(solution: Solution, index: int, label: str) -> dict[str, Any]:
     return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(solution)}
 
 
-def _guard(solution: Solution) -> str:
+def _guard(solution: SolutionReport) -> str:
     """Describe the halvings of eta that kept SSUFS's objective bounded; empty without halvings."""
     if not solution.halvings:
         return ""
@@ -136,7 +136,7 @@ _RADIUS = {
 _ROUNDS_SHOWN = 40
 
 
-def elimination_view(elimination: Elimination) -> dict[str, Any]:
+def elimination_view(elimination: EliminationReport) -> dict[str, Any]:
     """Return facts and rounds of an elimination: at most 40 evenly spaced rounds, with the first and last."""
     rounds = elimination.rounds
     facts = [("Route", _ROUTES.get(elimination.route, MISSING))]

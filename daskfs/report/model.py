@@ -20,7 +20,7 @@ Numbers = dict[str, Number]
 Series = dict[str, list[Number]]
 
 
-class Block(BaseModel):
+class ReportPart(BaseModel):
     """Facts of one kind."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
@@ -43,7 +43,7 @@ class Block(BaseModel):
             raise StoreError(msg) from error
 
 
-class Missing(Block):
+class MissingReport(ReportPart):
     """Missing values: their number, and the columns with the most."""
 
     total: Number = None
@@ -52,7 +52,7 @@ class Missing(Block):
     columns: list[tuple[str, Number]] = []
 
 
-class SampleColumn(Block):
+class SampleColumn(ReportPart):
     """Times of rows, or the names of their batches."""
 
     n_distinct: Number = None
@@ -61,7 +61,7 @@ class SampleColumn(Block):
     names: list[str] = []
 
 
-class Data(Block):
+class DataReport(ReportPart):
     """Data and labels."""
 
     source: str | None = None
@@ -82,10 +82,10 @@ class Data(Block):
     bytes: Number = None
     n_constant: Number = None
     n_duplicate: Number = None
-    missing: Missing | None = None
+    missing: MissingReport | None = None
 
 
-class Stage(Block):
+class StageReport(ReportPart):
     """Work, time, traffic and peak memory of a stage."""
 
     name: str | None = None
@@ -99,7 +99,7 @@ class Stage(Block):
     planned_peak_bytes: Number = None
 
 
-class Weighting(Block):
+class WeightingReport(ReportPart):
     """Edge weights of a graph."""
 
     kind: str | None = None
@@ -112,7 +112,7 @@ class Weighting(Block):
     used_by: list[str] = []
 
 
-class Graph(Block):
+class GraphReport(ReportPart):
     """A neighbor graph and its search."""
 
     name: str = ""
@@ -139,10 +139,10 @@ class Graph(Block):
     length_histogram: Series = {}
     degree_histogram: Series = {}
     weight_histogram: Series = {}
-    weightings: list[Weighting] = []
+    weightings: list[WeightingReport] = []
 
 
-class FeatureRow(Block):
+class FeatureRow(ReportPart):
     """A feature in a table: with its rank, also within batches, why it is dropped, or how often it is selected."""
 
     rank: Number = None
@@ -161,7 +161,7 @@ class FeatureRow(Block):
     rank_high: Number = None
 
 
-class TradeOff(Block):
+class TradeOff(ReportPart):
     """Trade-offs that were tried, and the chosen one."""
 
     chosen: Number = None
@@ -175,7 +175,7 @@ class TradeOff(Block):
     n_distinct: list[Number] = []
 
 
-class Correlation(Block):
+class Correlation(ReportPart):
     """Distance correlations of a regression, and their errors."""
 
     correlation: str = ""
@@ -185,7 +185,7 @@ class Correlation(Block):
     sampling_error: Number = None
 
 
-class Solution(Block):
+class SolutionReport(ReportPart):
     """Solution of a regression, and of the one that it starts from."""
 
     solver: str = ""
@@ -203,7 +203,7 @@ class Solution(Block):
     correlation: Correlation | None = None
 
 
-class Round(Block):
+class Round(ReportPart):
     """A round of an elimination."""
 
     n_left: Number = None
@@ -213,7 +213,7 @@ class Round(Block):
     radius: str | None = None
 
 
-class Elimination(Block):
+class EliminationReport(ReportPart):
     """Elimination of features."""
 
     route: str = ""
@@ -222,7 +222,7 @@ class Elimination(Block):
     rounds: list[Round] = []
 
 
-class Image(Block):
+class Image(ReportPart):
     """Scores and first features as images."""
 
     shape: list[Number] = []
@@ -232,7 +232,7 @@ class Image(Block):
     selected: list[list[Number]] = []
 
 
-class Method(Block):
+class MethodReport(ReportPart):
     """The ranking of a method."""
 
     label: str = ""
@@ -249,13 +249,13 @@ class Method(Block):
     top: list[FeatureRow] = []
     best: list[str] = []
     trade_off: TradeOff | None = None
-    solution: Solution | None = None
-    elimination: Elimination | None = None
+    solution: SolutionReport | None = None
+    elimination: EliminationReport | None = None
     image: Image | None = None
     along: Series = {}
 
 
-class Tested(Block):
+class Tested(ReportPart):
     """Numbers of features of a method that were tested, and that are more than chance, and what these do."""
 
     method: str = ""
@@ -264,14 +264,14 @@ class Tested(Block):
     n_significant: Number = None
 
 
-class Tests(Block):
+class Tests(ReportPart):
     """Tests of single features, at a false discovery rate."""
 
     level: Number = None
     methods: list[Tested] = []
 
 
-class Agreement(Block):
+class Agreement(ReportPart):
     """Jaccard indices of the first features of each two methods."""
 
     labels: list[str] = []
@@ -284,7 +284,7 @@ class Agreement(Block):
         return len(self.labels) > 1 and bool(self.jaccard)
 
 
-class Kept(Block):
+class Kept(ReportPart):
     """Numbers of features of a method that the redundancy filter keeps and drops."""
 
     label: str | None = None
@@ -293,7 +293,7 @@ class Kept(Block):
     n_dropped: Number = None
 
 
-class Redundancy(Block):
+class Redundancy(ReportPart):
     """Filter of redundant features."""
 
     measure: str = ""
@@ -305,7 +305,7 @@ class Redundancy(Block):
     rows: list[FeatureRow] = []
 
 
-class Batch(Block):
+class BatchReport(ReportPart):
     """Rows and labels of a batch."""
 
     name: str | None = None
@@ -315,7 +315,7 @@ class Batch(Block):
     seconds: Number = None
 
 
-class BatchMethod(Block):
+class BatchMethod(ReportPart):
     """Agreement of the rankings of a method within batches."""
 
     label: str | None = None
@@ -325,21 +325,21 @@ class BatchMethod(Block):
     top: list[FeatureRow] = []
 
 
-class BatchRanks(Block):
+class BatchRanks(ReportPart):
     """Batches, and the rankings within them."""
 
-    batches: list[Batch] = []
+    batches: list[BatchReport] = []
     methods: list[BatchMethod] = []
 
 
-class Excluded(Block):
+class Excluded(ReportPart):
     """Features without a rank."""
 
     total: Number = None
     rows: list[FeatureRow] = []
 
 
-class Curve(Block):
+class Curve(ReportPart):
     """Values of a method by number of selected features or by amount of labels or grid value."""
 
     label: str = ""
@@ -351,7 +351,7 @@ class Curve(Block):
     rankings: list[Number] = []
 
 
-class Difference(Block):
+class Difference(ReportPart):
     """A method's means, and their paired difference to the best method or between settings."""
 
     label: str = ""
@@ -364,7 +364,7 @@ class Difference(Block):
     p_value: Number = None
 
 
-class Frequent(Block):
+class Frequent(ReportPart):
     """Features that a method selects most often, among some number of classes and with some amount of labels."""
 
     method: str = ""
@@ -374,7 +374,7 @@ class Frequent(Block):
     rows: list[FeatureRow] = []
 
 
-class Panel(Block):
+class CurvePanel(ReportPart):
     """Curves, and differences of means over all numbers of features, of a model, metric and amount of labels."""
 
     model: str = ""
@@ -387,7 +387,7 @@ class Panel(Block):
     rows: list[Difference] = []
 
 
-class Sensitivity(Panel):
+class Sensitivity(CurvePanel):
     """Means over all numbers of features by amount of labels, or by a grid parameter of the method `base`."""
 
     name: str = ""
@@ -396,19 +396,19 @@ class Sensitivity(Panel):
     places: list[Number] = []
 
 
-class Setting(Block):
+class Setting(ReportPart):
     """Figures and tables of one setting of the evaluation."""
 
     setting: str = ""
     saw_labels: list[str] = []
-    panels: list[Panel] = []
+    panels: list[CurvePanel] = []
     sensitivity: list[Sensitivity] = []
-    stability: list[Panel] = []
+    stability: list[CurvePanel] = []
     frequent: list[Frequent] = []
-    comparisons: list[Panel] = []
+    comparisons: list[CurvePanel] = []
 
 
-class EvaluationDesign(Block):
+class EvaluationDesign(ReportPart):
     """Models, metrics, folds and draws of the evaluation."""
 
     models: list[Text] = []
@@ -429,28 +429,28 @@ class EvaluationDesign(Block):
     seed: Text = MISSING
 
 
-class Cost(Block):
+class Cost(ReportPart):
     """Rankings, units and time of the evaluation."""
 
     n_selections: Number = None
     n_tests: Number = None
-    stages: list[Stage] = []
+    stages: list[StageReport] = []
     wall_seconds: Number = None
     threads: Number = None
     overhead: Number = None
 
 
-class Evaluation(Block):
+class EvaluationReport(ReportPart):
     """Evaluation of the rankings: its design, settings, the gap between them, and its cost."""
 
     is_simple: bool = False
     facts: EvaluationDesign = EvaluationDesign()
     settings: list[Setting] = []
-    gap: list[Panel] = []
+    gap: list[CurvePanel] = []
     cost: Cost | None = None
 
 
-class Verdict(Block):
+class Verdict(ReportPart):
     """The best method and number of features, and what stands beside them."""
 
     method: str = ""
@@ -470,7 +470,7 @@ class Verdict(Block):
     doubts: list[str] = []
 
 
-class Shown(Block):
+class Shown(ReportPart):
     """Facts of ``run.json`` that the report shows as they are."""
 
     title: str = ""
@@ -479,9 +479,9 @@ class Shown(Block):
     seconds: Number = None
     verdict: Verdict | None = None
     significance: Tests | None = None
-    data: Data | None = None
-    graphs: list[Graph] = []
-    stages: list[Stage] = []
+    data: DataReport | None = None
+    graphs: list[GraphReport] = []
+    stages: list[StageReport] = []
     warnings: list[RunWarning] = []
     job: dict[str, Any] = {}
     versions: dict[str, Text] = {}
@@ -491,7 +491,7 @@ class Manifest(Shown):
     """Facts of ``run.json`` that the report is made of."""
 
     evaluation: Cost | None = None
-    batches: list[Batch] = []
+    batches: list[BatchReport] = []
     recomputed: dict[str, int] = {}
     feature_axis: str = ""
 
@@ -502,9 +502,9 @@ class Report(Shown):
     version: str = ""
     axis: str = ""
     files: list[str] = []
-    methods: list[Method] = []
+    methods: list[MethodReport] = []
     agreement: Agreement = Agreement()
     redundancy: Redundancy | None = None
     batches: BatchRanks = BatchRanks()
-    evaluation: Evaluation = Evaluation()
+    evaluation: EvaluationReport = EvaluationReport()
     excluded: Excluded | None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from daskfs.report.model import Curve, Number
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 # Okabe and Ito's color-blind-safe hues, darkened (light page) or lightened (dark page) to a contrast of 3:1.
 SERIES: tuple[tuple[str, str], ...] = (
@@ -417,7 +417,7 @@ def _named_ticks(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xticks(range(1, len(names) + 1), ["" if i % every else _line(name) for i, name in enumerate(names)])
 
 
-def _draw_series(axes: Axes, points: Array, index: int, shift: float, *, band: float) -> None:
+def _draw_series(axes: Axes, points: FloatArray, index: int, shift: float, *, band: float) -> None:
     from matplotlib.transforms import Affine2D
 
     x, mean, std, low, high = points
@@ -442,7 +442,7 @@ def _look(index: int) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def _direct_labels(axes: Axes, labels: Sequence[str], ends: Array) -> None:
+def _direct_labels(axes: Axes, labels: Sequence[str], ends: FloatArray) -> None:
     """Add names next to the ends (x, y) of the curves, without overlaps."""
     ends = (axes.transData - axes.transAxes).transform(ends)
     order = np.argsort(-ends[:, 1], kind="stable")
@@ -474,11 +474,11 @@ def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> l
     return [float(place) for place in raised[::-1]]
 
 
-def _vector(values: Iterable[Number]) -> Array:
+def _vector(values: Iterable[Number]) -> FloatArray:
     return np.array([plottable(value) for value in values], dtype=np.float64)
 
 
-def _points(*lists: Iterable[Number]) -> Array:
+def _points(*lists: Iterable[Number]) -> FloatArray:
     """Read lists as rows of an array (len(lists), n_points), by the first list, ascending.
 
     The first two values of a point are finite and the first is above 0; others are NaN if missing.
@@ -489,7 +489,7 @@ def _points(*lists: Iterable[Number]) -> Array:
     return points[np.argsort(points[:, 0], kind="stable")].T
 
 
-def _axis_limits(values: Array, share: float) -> tuple[float, float]:
+def _axis_limits(values: FloatArray, share: float) -> tuple[float, float]:
     """Return distinct axis limits with padding around the finite values."""
     values = values[np.isfinite(values)]
     low, high = float(values.min()), float(values.max())
@@ -518,7 +518,7 @@ def _panel(
     return figure, axes
 
 
-def _set_x(axes: Axes, values: Array, *, log: bool) -> None:
+def _set_x(axes: Axes, values: FloatArray, *, log: bool) -> None:
     """Set the range of the x axis, and its ticks if it is logarithmic."""
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -536,7 +536,7 @@ def _set_x(axes: Axes, values: Array, *, log: bool) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _ticks_that_fit(axes: Axes, values: Array) -> list[float]:
+def _ticks_that_fit(axes: Axes, values: FloatArray) -> list[float]:
     """Return the values whose tick labels fit, giving priority to the largest."""
     places = axes.transData.transform(np.column_stack([values, np.zeros_like(values)]))[:, 0]
     ticks: list[int] = []

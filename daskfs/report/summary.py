@@ -41,7 +41,7 @@ from daskfs.ranking.tables import method_scores, one_block
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary
 from daskfs.report.hints import hints
-from daskfs.report.model import Evaluation, Graph, Manifest, Shown, Weighting
+from daskfs.report.model import EvaluationReport, GraphReport, Manifest, Shown, WeightingReport
 from daskfs.report.terminal import BEST, best_lines
 from daskfs.report.trust import doubts_of, trust_warnings
 from daskfs.run_warning import CHANGES, LIMITS, RunWarning, merge_warnings
@@ -136,7 +136,7 @@ def run_facts(
         [
             *map(RunWarning.from_json, plan.facts["warnings"]),
             *map(RunWarning.from_json, read.store.read_json(layout.SOURCE_WARNINGS, list) or ()),
-            *graph_warnings([Graph.model_validate(graph) for graph in graphs]),
+            *graph_warnings([GraphReport.model_validate(graph) for graph in graphs]),
             *_dominance_warnings(read, plan),
             *_method_warnings(store, plan),
             *batch_warnings(batches),
@@ -400,12 +400,12 @@ def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) 
     return {method.label: facts for method in settings_of(plan).methods if (facts := stored(store, method)) is not None}
 
 
-def graph_warnings(graphs: Iterable[Graph]) -> list[RunWarning]:
+def graph_warnings(graphs: Iterable[GraphReport]) -> list[RunWarning]:
     """Return a warning for each problem of a run's graphs, with a remedy."""
     return [RunWarning(*problem, (graph.name,), "graph") for graph in graphs for problem in _graph_problems(graph)]
 
 
-def _graph_problems(graph: Graph) -> Iterator[tuple[str, str, str]]:
+def _graph_problems(graph: GraphReport) -> Iterator[tuple[str, str, str]]:
     """Yield kind, level and text of each problem of a graph."""
     recall = graph.recall.get("value")
     if recall is not None and recall < LOW_RECALL:
@@ -471,7 +471,7 @@ def _method_warnings(store: Store, plan: Plan) -> list[RunWarning]:
     return warnings + _filter_warnings(store, plan)
 
 
-def _weight_remedy(graph: Graph, weighting: Weighting) -> str:
+def _weight_remedy(graph: GraphReport, weighting: WeightingReport) -> str:
     if weighting.kind != "heat":
         return "choose other weights"
     return "raise t" if graph.metric == "target" else "raise t or scale the data"
@@ -504,7 +504,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     axis = feature_axis(names, is_asked=bool(facts.feature_axis))
     task, source = tiles.info.task, tiles.info.source
     source = source if is_generated(source) else PurePath(source).name or source
-    evaluation = evaluation_summary(store, plan, task, facts.evaluation) if task else Evaluation()
+    evaluation = evaluation_summary(store, plan, task, facts.evaluation) if task else EvaluationReport()
     return {
         **facts.model_dump(include={*Shown.model_fields}),
         "title": facts.title or f"Feature ranking of {source}",

@@ -11,15 +11,15 @@ from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
 from daskfs.report.method_view import COLUMNS, elimination_view, solution_view, trade_off_view
 from daskfs.report.model import (
     Agreement,
-    Data,
-    Graph,
+    DataReport,
+    GraphReport,
     Image,
-    Method,
-    Missing,
+    MethodReport,
+    MissingReport,
     Number,
     Redundancy,
     Report,
-    Stage,
+    StageReport,
 )
 from daskfs.report.plots import (
     LOG_RANKS,
@@ -128,7 +128,7 @@ def _verdict(report: Report) -> dict[str, str] | None:
 
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
     """Return the key numbers, each as name, value and remark."""
-    data, seconds = report.data or Data(), report.seconds
+    data, seconds = report.data or DataReport(), report.seconds
     labeled, rows = data.n_labeled, data.n_samples
     share = f"{format_percent(labeled / rows)} of the rows" if labeled is not None and rows else ""
     size = "" if data.bytes is None else f"{format_bytes(data.bytes)}, {_storage(data)}"
@@ -147,7 +147,7 @@ _MISSING = {
 }
 
 
-def _missing(missing: Missing) -> str:
+def _missing(missing: MissingReport) -> str:
     """Describe the number of missing values, their treatment, and the columns with the most."""
     if not missing.total:
         return "none"
@@ -158,11 +158,11 @@ def _missing(missing: Missing) -> str:
     return f"{total} in {n_columns} columns{became} ({', '.join(columns)}{more})"
 
 
-def _storage(data: Data) -> str:
+def _storage(data: DataReport) -> str:
     return "storage unknown" if data.sparse is None else "sparse" if data.sparse else "dense"
 
 
-def _data(data: Data, warnings: Sequence[RunWarning]) -> dict[str, Any]:
+def _data(data: DataReport, warnings: Sequence[RunWarning]) -> dict[str, Any]:
     left_out = [name for warning in warnings if warning.kind == LEFT_OUT for name in warning.subject]
     facts = [
         ("Rows", format_count(data.n_samples)),
@@ -229,7 +229,7 @@ def _methods(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[str, Any]:
+def _method(method: MethodReport, index: int, n_features: Number, axis: str) -> dict[str, Any]:
     label = method.label or method.method or f"method {index}"
     direction = "elimination" if method.elimination else method.direction
     return {
@@ -254,7 +254,7 @@ def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[s
     }
 
 
-def scores_plot(method: Method, n_features: Number) -> Plot | None:
+def scores_plot(method: MethodReport, n_features: Number) -> Plot | None:
     """Return the plot of a method's scores by rank, by the logarithm of many of them; None without scores."""
     n_ranks = len(method.curve.get("rank", ())) if n_features is None else n_features
     direction = "elimination" if method.elimination else method.direction
@@ -267,13 +267,13 @@ def scores_plot(method: Method, n_features: Number) -> Plot | None:
     )
 
 
-def along_plot(method: Method, axis: str) -> Plot | None:
+def along_plot(method: MethodReport, axis: str) -> Plot | None:
     """Return the plot of a method's scores along the axis of the features; None where there is no axis."""
     name = "rank (small is good)" if method.elimination else score_name(method.direction)
     return along_axis(method.along, label=method.label or method.method, x_name=axis, y_name=name)
 
 
-def first_plot(method: Method, n: int) -> Plot | None:
+def first_plot(method: MethodReport, n: int) -> Plot | None:
     """Return the plot of the scores of a method's first features; None without any."""
     rows = method.top[:n]
     names = [str(row.name) for row in rows]
@@ -290,7 +290,7 @@ def agreement_plot(agreement: Agreement) -> Plot | None:
     return matrix(agreement.labels, agreement.jaccard, description=what)
 
 
-def image_plot(method: Method) -> Plot | None:
+def image_plot(method: MethodReport) -> Plot | None:
     """Return the plot of a method's scores as an image; None where features are no pixels."""
     if method.image is None or not method.image.scores:
         return None
@@ -314,7 +314,7 @@ def _image(image: Image, label: str) -> dict[str, Any]:
     }
 
 
-def _top(method: Method) -> dict[str, Any]:
+def _top(method: MethodReport) -> dict[str, Any]:
     """Return the table of a method's best features; the first column, the score, has the bars.
 
     A column that has no value, as of features that are not tested, is left out.
@@ -381,7 +381,7 @@ def _redundancy(redundancy: Redundancy) -> list[Fact]:
     return facts
 
 
-def _graph(graph: Graph, index: int, data: Data | None, notices: Sequence[Notice]) -> dict[str, Any]:
+def _graph(graph: GraphReport, index: int, data: DataReport | None, notices: Sequence[Notice]) -> dict[str, Any]:
     name = graph.name or f"graph {index}"
     drawn = (
         ("Edge lengths", "length", "edge length", graph.length_histogram),
@@ -402,7 +402,7 @@ def _graph(graph: Graph, index: int, data: Data | None, notices: Sequence[Notice
     }
 
 
-def _graph_facts(graph: Graph, data: Data | None) -> list[Fact]:
+def _graph_facts(graph: GraphReport, data: DataReport | None) -> list[Fact]:
     shares = graph.explained_variance_ratio
     explained = sum(share for share in shares if share is not None)
     return [
@@ -424,7 +424,7 @@ def _graph_facts(graph: Graph, data: Data | None) -> list[Fact]:
     ]
 
 
-def _mixed_facts(graph: Graph) -> list[Fact]:
+def _mixed_facts(graph: GraphReport) -> list[Fact]:
     if graph.nearest_by == "d":
         candidates = f"{format_count(graph.n_candidates)} nearest in X, and the nearest by target"
         return [("Candidates", candidates), ("Lists that may miss some", format_count(graph.n_open))]
@@ -457,8 +457,8 @@ def _recall(recall: dict[str, Number], engine: str | None) -> str:
     return f"{format_number(recall.get('value'))} ({rows} rows, k = {k})"
 
 
-def _largest(graph: Graph, data: Data | None) -> str:
-    size, rows = graph.largest_component, graph.n_nodes or (data or Data()).n_samples
+def _largest(graph: GraphReport, data: DataReport | None) -> str:
+    size, rows = graph.largest_component, graph.n_nodes or (data or DataReport()).n_samples
     what = "labeled rows" if graph.metric == "target" else "rows"
     return format_count(size) + (f" ({format_percent(size / rows)} of {what})" if size is not None and rows else "")
 
@@ -469,7 +469,7 @@ def _between_labeled(factor: Number) -> str:
     return f", times {format_number(factor)} between labeled rows" if factor else ", none between labeled rows"
 
 
-def _stages(stages: list[Stage]) -> dict[str, Any]:
+def _stages(stages: list[StageReport]) -> dict[str, Any]:
     over = [plottable(stage.peak_bytes) > plottable(stage.planned_peak_bytes) for stage in stages]
     drawn = bars([stage.seconds for stage in stages])
     times = [

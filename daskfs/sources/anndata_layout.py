@@ -14,7 +14,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import shorten_names, unknown_name
-from daskfs.sources.group_source import Columns, Contents
+from daskfs.sources.group_source import Columns, GroupContents
 from daskfs.sources.hdf5 import text_of
 from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
 from daskfs.sources.values import decoded
@@ -32,7 +32,7 @@ def is_anndata(folder: Folder) -> bool:
     return text_of(folder.attributes("").get(ENCODING, "")) == "anndata"
 
 
-def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
+def anndata_contents(spec: SourceSpec, folder: Folder) -> GroupContents:
     """Find X, its labels, per-sample columns and names.
 
     X is ``X``, or what ``data.array`` names: ``layers/NAME``, ``raw/X`` or ``obsm/NAME``. Labels and per-sample columns
@@ -48,14 +48,14 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     rows = Columns(obs.columns, obs.read, "column of obs", obs.arrays_of)
     called = obs.index if obs.index in obs.columns else None
     if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
-        return Contents(folder, matrix, arrays, rows, Columns((), obs.read), row_names=called)
+        return GroupContents(folder, matrix, arrays, rows, Columns((), obs.read), row_names=called)
     var = Frame(folder, RAW_VAR if name == "raw/X" else VAR)
     names = var.index_values()
     if len(names) != matrix.shape[1]:
         msg = f"{folder.where}: {var.name} has {len(names)} rows, {name} has {matrix.shape[1]} columns."
         raise InputError(msg)
     columns = Columns(var.columns, var.read_names, f"column of {var.name}", var.arrays_of)
-    return Contents(folder, matrix, arrays, rows, columns, names, var.arrays_of(var.index), called)
+    return GroupContents(folder, matrix, arrays, rows, columns, names, var.arrays_of(var.index), called)
 
 
 def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:

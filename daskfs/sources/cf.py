@@ -22,7 +22,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.hdf5 import Hdf5Array
-from daskfs.sources.matrices import Array
+from daskfs.sources.matrices import SourceArray
 
 DEFAULT_FILLS = {
     "i2": -32767,
@@ -90,7 +90,7 @@ class Decoding:
         return is_missing
 
 
-def decoding_of(array: Array) -> Decoding | None:
+def decoding_of(array: SourceArray) -> Decoding | None:
     """Return the decoding of a variable, None if its stored values need none.
 
     Only arrays with named dimensions are variables. In Zarr version 2, the array's fill value also marks missing
@@ -128,7 +128,7 @@ def decoding_of(array: Array) -> Decoding | None:
     )
 
 
-def _numbers(name: str, array: Array, count: int | None = None) -> list[Any]:
+def _numbers(name: str, array: SourceArray, count: int | None = None) -> list[Any]:
     """Return the `count` numbers of an attribute that is compared with stored values; none without the attribute.
 
     That of a float array may be in base64.

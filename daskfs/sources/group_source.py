@@ -53,7 +53,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Contents:
+class GroupContents:
     """The contents that a layout finds in a folder.
 
     Parameters
@@ -97,7 +97,7 @@ class MemberSource(LabeledSource):
         Memory of a read in bytes, independent of its number of rows.
     """
 
-    def __init__(self, spec: SourceSpec, contents: Contents) -> None:
+    def __init__(self, spec: SourceSpec, contents: GroupContents) -> None:
         self._matrix, self._contents = contents.matrix, contents
         matrix = contents.matrix
         names_of_rows, called = contents.rows.names, contents.row_names

@@ -20,7 +20,7 @@ READ_BYTES = 4 << 20
 """Bytes of rows that are read and converted at a time, unless a chunk is larger."""
 ENCODINGS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
 
-Array = Hdf5Array | ZarrMember
+SourceArray = Hdf5Array | ZarrMember
 Folder = Hdf5Folder | ZarrFolder
 
 
@@ -53,7 +53,7 @@ class DenseMatrix:
 
     def __init__(
         self,
-        array: Array,
+        array: SourceArray,
         *,
         transposed: bool = False,
         decode: Callable[[np.ndarray], np.ndarray] | None = None,
@@ -135,7 +135,7 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
     return made(where, shape, data, indices, indptr)
 
 
-def matrix_part(folder: Folder, path: str) -> Array:
+def matrix_part(folder: Folder, path: str) -> SourceArray:
     """Return one of the arrays of a sparse matrix; :class:`InputError` if there is none of that name."""
     if (part := folder.array(path)) is None:
         msg = f"{folder.where}:{path} is no array; the parts of a sparse matrix are."

@@ -16,7 +16,7 @@ from daskfs.errors import InputError
 from daskfs.sources.checks import check_label_column
 from daskfs.sources.columns import with_first_rows
 from daskfs.sources.values import as_number, as_text, decoded, in_order, is_missing
-from daskfs.sources.vocabulary import Missing, Vocabulary
+from daskfs.sources.vocabulary import MissingValues, Vocabulary
 
 Parts: TypeAlias = Callable[[], Iterator[np.ndarray]]
 """Starts a pass over a column: arrays of shape (n_rows,), some rows at a time and in order."""
@@ -84,7 +84,7 @@ class Weights(Column):
 
     def checked(self) -> Iterator[np.ndarray]:
         """Yield the weights."""
-        wrong = Missing()
+        wrong = MissingValues()
         self._n_counted, self._total, self._ends = 0, 0.0, (np.inf, -np.inf)
         for row, raw in with_first_rows(self._read()):
             if raw.dtype.kind in "biuf":
@@ -221,7 +221,7 @@ class Times(Column):
 
     def checked(self) -> Iterator[np.ndarray]:
         """Yield the times."""
-        missing, infinite, written = Missing(), Missing(), _WrittenTimes(self._origin)
+        missing, infinite, written = MissingValues(), MissingValues(), _WrittenTimes(self._origin)
         self._ends: list[Any] = []
         self._distinct: np.ndarray | None = np.empty(0)
         for row, raw in with_first_rows(self._read()):

@@ -11,8 +11,8 @@ from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_shape, shorten_names, unknown_name
 from daskfs.sources.csr import CSR_PARTS, CsrParts
-from daskfs.sources.group_source import Columns, Contents
-from daskfs.sources.matrices import Array, Folder, parts_of
+from daskfs.sources.group_source import Columns, GroupContents
+from daskfs.sources.matrices import Folder, SourceArray, parts_of
 
 BARCODES = "barcodes"
 NAMES = {"features/name": "features/id", "gene_names": "genes"}
@@ -40,7 +40,7 @@ def _is_tenx(folder: Folder, name: str) -> bool:
     return set(PARTS) <= members and ("features" in members or "gene_names" in members)
 
 
-def tenx_contents(folder: Folder, name: str) -> Contents:
+def tenx_contents(folder: Folder, name: str) -> GroupContents:
     """Find X, its names and columns in the group `name`.
 
     Feature names are the file's, which may repeat, or the column that ``data.feature_names`` names, such as
@@ -67,7 +67,7 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
         raise InputError(msg)
     rows = Columns((BARCODES,), read, arrays_of=arrays_of)
     names = tuple(str(value) for value in read(called))
-    return Contents(folder, matrix, parts_of(name), rows, columns, names, arrays_of(called), BARCODES)
+    return GroupContents(folder, matrix, parts_of(name), rows, columns, names, arrays_of(called), BARCODES)
 
 
 def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, .
     return tuple(path for path, array in arrays.items() if array is not None and array.shape == (n_features,))
 
 
-def _need_array(folder: Folder, name: str) -> Array:
+def _need_array(folder: Folder, name: str) -> SourceArray:
     if (array := folder.array(name)) is None:
         raise unknown_name(name, "array", folder.members(name.rpartition("/")[0]), folder.where)
     return array

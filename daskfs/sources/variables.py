@@ -10,11 +10,11 @@ from daskfs.errors import InputError, nearest
 from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
 from daskfs.sources.cf import decoding_of
 from daskfs.sources.checks import shorten_names, unknown_name
-from daskfs.sources.group_source import Columns, Contents
-from daskfs.sources.matrices import Array, DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
+from daskfs.sources.group_source import Columns, GroupContents
+from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, SourceArray, is_sparse_group, parts_of, sparse_matrix
 
 
-def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
+def variable_contents(spec: SourceSpec, folder: Folder) -> GroupContents:
     """Find X, its labels, per-sample columns and names.
 
     X is the dense array or sparse-matrix group that ``data.array`` names; else ``X``; else the only candidate, which
@@ -30,7 +30,7 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
             msg = f"data.dims names dimensions, and {folder.where}:{name} is a sparse matrix without names."
             raise InputError(msg)
         matrix: Matrix = sparse_matrix(folder, name)
-        return Contents(folder, matrix, parts_of(name), rows, rows)
+        return GroupContents(folder, matrix, parts_of(name), rows, rows)
     transposed = _is_transposed(array, spec)
     decode = decoding_of(array)
     matrix = DenseMatrix(array, transposed=transposed, decode=decode, dtype=None if decode is None else decode.dtype)
@@ -39,7 +39,7 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
     name_arrays = () if names is None or along is None else (along,)
     columns = Columns(variable.columns, variable.read_names)
     row_names = along_rows if variable.has_names_along(along_rows, matrix.shape[0]) else None
-    return Contents(folder, matrix, (name,), rows, columns, names, name_arrays, row_names)
+    return GroupContents(folder, matrix, (name,), rows, columns, names, name_arrays, row_names)
 
 
 class _Variables:
@@ -121,7 +121,7 @@ def _is_below(name: str) -> bool:
     return ".." not in PurePosixPath(name).parts and not name.startswith("/")
 
 
-def _is_transposed(array: Array, spec: SourceSpec) -> bool:
+def _is_transposed(array: SourceArray, spec: SourceSpec) -> bool:
     """Return whether the array's second dimension is the rows of X."""
     if spec.dims is None:
         return False

@@ -13,7 +13,7 @@ SPAN = 2**16
 """Range of integers that are looked up in a table."""
 
 
-class Missing:
+class MissingValues:
     """Rows without a valid value: the first one with its value, and how many."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Vocabulary:
         self.numbers: dict[Any, int] = {}
         self.names: dict[str, int] = {}
         self.has_fractions, self.are_numbers, self.has_minus_one = False, True, False
-        self.missing, self._n_rows, self.is_numeric = Missing(), 0, True
+        self.missing, self._n_rows, self.is_numeric = MissingValues(), 0, True
 
     def add(self, part: np.ndarray) -> None:
         """Add the values of some rows, shape (n_rows,)."""

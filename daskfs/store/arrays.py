@@ -123,7 +123,7 @@ class Readable(Protocol):
     def __getitem__(self, selection: Any, /) -> np.ndarray: ...
 
 
-class Array(Readable, Protocol):
+class StoredArray(Readable, Protocol):
     """Interface of arrays for units."""
 
     def __setitem__(self, selection: Any, value: Any) -> None: ...

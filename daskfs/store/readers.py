@@ -17,7 +17,7 @@ from daskfs.kernels.missing import fill_missing
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.arrays import Array, ChunkedArray, open_foreign
+from daskfs.store.arrays import ChunkedArray, StoredArray, open_foreign
 from daskfs.store.shape import Shape, rows_within, sample_rows
 from daskfs.store.store import Store
 
@@ -178,7 +178,7 @@ class DenseReader(StoredReader):
         self.x_path = x_path
 
     @cached_property
-    def array(self) -> Array:
+    def array(self) -> StoredArray:
         """X as stored, shape (n_samples, n_features)."""
         if self.x_path is None:
             return self.store.open(layout.X)

@@ -21,8 +21,8 @@ from daskfs.store.arrays import (
     CHECKSUM_BYTES,
     METADATA,
     OTHER,
-    Array,
     ChunkedArray,
+    StoredArray,
     Watch,
     Written,
     count_bytes,
@@ -158,7 +158,7 @@ class Store:
             (path / METADATA).remove()
         return b"", None
 
-    def open(self, name: str) -> Array:
+    def open(self, name: str) -> StoredArray:
         """Return an array of the store; raise :class:`StoreError` if it is missing."""
         if self.root is None:
             return self._memory[name]

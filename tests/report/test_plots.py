@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from daskfs.errors import StoreError
-from daskfs.report.model import Curve, Image, Panel, Solution
+from daskfs.report.model import Curve, CurvePanel, Image, SolutionReport
 from daskfs.report.plots import (
     THEME,
     critical_difference_diagram,
@@ -43,7 +43,7 @@ def draw_curve(ranks: list[Any], scores: list[Any], *, log_rank: bool = False) -
 
 def draw_curves(facts: list[dict[str, Any]] | None, **more: Any) -> str | None:
     """Draw curves as a report reads them."""
-    curves = Panel.read({"curves": facts}, "the summary").curves
+    curves = CurvePanel.read({"curves": facts}, "the summary").curves
     return svg_of(interval_curves(curves, **{"y_name": "y", "what": "accuracy", **more}), "i")
 
 
@@ -84,10 +84,10 @@ def test_objective_curve_degenerate_ranges(values: list[float]) -> None:
 
 def test_objective_curve_without_finite_points() -> None:
     for values in ([], [math.nan], None, [None]):
-        found = Solution.read({"free_objective": values, "objective": values}, "the summary")
+        found = SolutionReport.read({"free_objective": values, "objective": values}, "the summary")
         assert objective_curve(found.free_objective, found.objective, label="m") is None
     with pytest.raises(StoreError, match=r"objective: Input should be a valid list"):
-        Solution.read({"objective": "text"}, "the summary")
+        SolutionReport.read({"objective": "text"}, "the summary")
 
 
 def test_score_curve_without_finite_points() -> None:

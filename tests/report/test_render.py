@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from daskfs.errors import StoreError
-from daskfs.report.model import Graph
+from daskfs.report.model import GraphReport
 from daskfs.report.render import render_report
 from daskfs.report.summary import graph_warnings
 from daskfs.report.values import MISSING, TIMES
@@ -314,7 +314,7 @@ def test_empty_names_are_worded() -> None:
 def test_low_recall_warns() -> None:
     summary = full_summary()
     summary["graphs"][0]["recall"]["value"] = 0.5
-    summary["warnings"] = [one.to_json() for one in graph_warnings([Graph.model_validate(summary["graphs"][0])])]
+    summary["warnings"] = [one.to_json() for one in graph_warnings([GraphReport.model_validate(summary["graphs"][0])])]
     text = assert_sound(render_report(summary)).text
     assert "the search found 50.0% of the true neighbors" in text
     assert "raise graph.n_neighbors" in text
@@ -344,7 +344,7 @@ def test_isolated_nodes_and_underflow_warn() -> None:
     graph["weightings"][0] |= {"n_underflow": 34, "n_isolated": 56}
     # No more than the graph itself isolates: said once.
     graph["weightings"][1] |= {"n_isolated": 12}
-    found = graph_warnings([Graph.model_validate(graph)])
+    found = graph_warnings([GraphReport.model_validate(graph)])
     assert [(one.kind, one.level) for one in found] == [("isolated rows", "limits"), ("weights of 0", "changes")]
     summary["warnings"] += [one.to_json() for one in found]
     html = render_report(summary)

@@ -13,7 +13,7 @@ from daskfs.criteria.consensus import CONSENSUS
 from daskfs.criteria.registry import criteria
 from daskfs.graph.halves import feature_axis
 from daskfs.report.method_view import COLUMNS
-from daskfs.report.model import Graph
+from daskfs.report.model import GraphReport
 from daskfs.report.summary import graph_warnings
 from tests.cli.command import daskfs, write_job
 from tests.report.test_render import assert_sound
@@ -21,14 +21,14 @@ from tests.report.test_render import assert_sound
 pytestmark = pytest.mark.figures
 
 
-def graph(n_alone: int = 0, **weighting: Any) -> Graph:
+def graph(n_alone: int = 0, **weighting: Any) -> GraphReport:
     """Facts of a graph with `n_alone` rows that no list names."""
     weightings = [{"kind": "heat", "n_underflow": 0, "n_isolated": n_alone, **weighting}]
     facts = {"name": "g", "recall": None, "n_neighbors": 5, "n_edges": 50, "n_isolated": n_alone}
-    return Graph.model_validate({**facts, "weightings": weightings})
+    return GraphReport.model_validate({**facts, "weightings": weightings})
 
 
-def told(graph: Graph) -> list[str]:
+def told(graph: GraphReport) -> list[str]:
     return list(map(str, graph_warnings([graph])))
 
 

@@ -14,7 +14,7 @@ from daskfs.criteria.centered import centered_criterion
 from daskfs.criteria.laplacian import FiniteWidth, GraphParameters
 from daskfs.criteria.registry import PositiveNumber
 from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
-from daskfs.graph.spec import Lists, Weighting
+from daskfs.graph.spec import ListsSpec, Weighting
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.svm.elimination import Candidates, CriterionName, Rule, SlackReading
 
@@ -81,7 +81,7 @@ class SVMParameters(GraphParameters):
         """Rule by which candidates are scored."""
         return Rule(self.criterion, self.retrain, self.candidates, self.slack, self.slack_factor, self.C, self.n_singly)
 
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+    def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the lists over X, if one graph serves all rounds and is not precomputed."""
         return super().lists(n_samples) if self.keeps_graph else {}
 

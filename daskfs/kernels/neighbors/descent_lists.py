@@ -20,7 +20,7 @@ _LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(32)
 
 
-class Lists(NamedTuple):
+class DescentLists(NamedTuple):
     """Nearest rows so far, each array of shape (n_rows, width).
 
     `squares`, float32, are squared distances in ascending order, inf where there is no neighbor yet; `names`, int32,
@@ -59,7 +59,7 @@ def descent_lists(
     order, bounds = _split_rows(rows, PART_ROWS, _state(seed, 0))
     rows = rows[order]  # near rows are near in memory, too
     shape = (len(rows), width)
-    lists = Lists(np.full(shape, np.inf, np.float32), np.full(shape, -1, np.int32), np.zeros(shape, np.bool_))
+    lists = DescentLists(np.full(shape, np.inf, np.float32), np.full(shape, -1, np.int32), np.zeros(shape, np.bool_))
     _offer_parts(rows, np.arange(len(rows), dtype=np.int32), bounds, lists)
     if len(bounds) > 1:
         for tree in range(1, N_TREES):
@@ -81,7 +81,7 @@ def _state(seed: int, number: int) -> np.uint64:
     return np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
 
 
-def _offer_parts(rows: np.ndarray, order: np.ndarray, bounds: np.ndarray, lists: Lists) -> None:
+def _offer_parts(rows: np.ndarray, order: np.ndarray, bounds: np.ndarray, lists: DescentLists) -> None:
     """Offer all pairs of rows of each part of a tree to the lists of both."""
     for start, stop in bounds:
         members = order[start:stop]
@@ -182,7 +182,7 @@ def _insert(squares: np.ndarray, names: np.ndarray, is_new: np.ndarray, square: 
 
 
 @compiled
-def _offer_products(products: np.ndarray, half: np.ndarray, members: np.ndarray, lists: Lists) -> None:
+def _offer_products(products: np.ndarray, half: np.ndarray, members: np.ndarray, lists: DescentLists) -> None:
     """Offer all pairs of some rows, by their products and half their squared lengths, to the lists of both."""
     squares, names, is_new = lists
     near = np.empty(members.shape[0], np.int64)
@@ -222,7 +222,7 @@ def _draw(keys: np.ndarray, key: np.uint64) -> None:
 
 
 @compiled
-def _links(lists: Lists, most: int, state: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+def _links(lists: DescentLists, most: int, state: np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """Draw new and old neighbors of each row, in either direction, at most `most` of each; those drawn become old.
 
     Returns keys, shape (n_rows, most), uint64, the low half of which is the number of a neighbor; ``_NONE`` where there
@@ -267,7 +267,7 @@ def _square(a: np.ndarray, b: np.ndarray) -> np.float32:
 
 
 @compiled
-def _compare_linked(rows: np.ndarray, new: np.ndarray, old: np.ndarray, lists: Lists) -> int:
+def _compare_linked(rows: np.ndarray, new: np.ndarray, old: np.ndarray, lists: DescentLists) -> int:
     """Compare the new neighbors of each row with each other and with the old ones; return how many are inserted."""
     squares, names, is_new = lists
     n_inserted, linked = 0, np.empty(new.shape[1] + old.shape[1], np.int64)
@@ -288,7 +288,7 @@ def _compare_linked(rows: np.ndarray, new: np.ndarray, old: np.ndarray, lists: L
 
 
 @compiled
-def _widen_lists(rows: np.ndarray, lists: Lists, width: int) -> Lists:
+def _widen_lists(rows: np.ndarray, lists: DescentLists, width: int) -> DescentLists:
     """Return longer lists, of the rows in the list of each row and in their lists."""
     n_rows, n_listed = lists.names.shape
     squares, names = np.full((n_rows, width), np.float32(np.inf)), np.full((n_rows, width), np.int32(-1))
@@ -312,4 +312,4 @@ def _widen_lists(rows: np.ndarray, lists: Lists, width: int) -> Lists:
                     square = _square(of_row, rows[name])
                     if square < squares[row, -1]:
                         _insert(squares[row], names[row], is_new[row], square, name)
-    return Lists(squares, names, is_new)
+    return DescentLists(squares, names, is_new)
