@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 
-LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @lru_cache(maxsize=1)
@@ -17,7 +17,7 @@ def _handler() -> logging.Handler:
 
 
 def set_log_level(level: str) -> None:
-    """Write the log of this process to stderr, from a level of :data:`LEVELS` on; leave it for an empty one."""
+    """Write the log of this process to stderr, from a level of :data:`LOG_LEVELS` on; leave it for an empty one."""
     if level:
         logger = logging.getLogger("daskfs")
         logger.setLevel(level.upper())

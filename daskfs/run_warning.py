@@ -10,7 +10,7 @@ from daskfs.errors import first_few
 
 VOIDS, CHANGES, LIMITS, HINT = LEVELS = ("voids", "changes", "limits", "hint")
 """Levels, those that matter most first: a warning voids the result, changes it, limits it, or says how to better it."""
-NAMED = 3
+SUBJECTS_NAMED = 3
 """Subjects that the sentence of a warning names; the others are counted."""
 _PLURALS = {"batch": "batches"}
 
@@ -46,7 +46,7 @@ class RunWarning:
         if len(self.subject) == 1:
             return f"{self.noun} {self.subject[0]}: {self.text}"
         nouns = _PLURALS.get(self.noun, f"{self.noun}s")
-        return f"{len(self.subject)} {nouns} ({first_few(self.subject, NAMED)}): {self.text}"
+        return f"{len(self.subject)} {nouns} ({first_few(self.subject, SUBJECTS_NAMED)}): {self.text}"
 
     def __repr__(self) -> str:
         """Return level and sentence."""

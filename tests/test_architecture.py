@@ -173,6 +173,20 @@ def test_values_are_named_for_what_they_hold() -> None:
     assert len(functions) <= 6, functions
 
 
+def test_a_constant_has_one_value() -> None:
+    """So that a search for its name finds one; every family of criteria lists its own."""
+    values: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in tree_of(path).body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(name := node.targets[0], ast.Name)
+                and re.fullmatch("[A-Z_]{2,}", name.id)
+            ):
+                values.setdefault(name.id, set()).add(ast.unparse(node.value))
+    assert {name for name, several in values.items() if len(several) > 1} == {"CRITERIA"}
+
+
 def test_kernels_know_nothing_of_dask_or_zarr() -> None:
     for path in (PACKAGE / "kernels").rglob("*.py"):
         for node in ast.walk(tree_of(path)):

@@ -25,7 +25,7 @@ from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.job.blocks import GraphBlock
 from daskfs.job.checks import check_block
 from daskfs.job.evaluation import SIZES, EvaluateBlock
-from daskfs.job.job import LABEL_BYTES
+from daskfs.job.job import METHOD_LABEL_BYTES
 from daskfs.job.methods import check_names
 from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.plan.chain import Chain, check_missing
@@ -403,7 +403,7 @@ def _selectors_by_label(selectors: Selectors) -> dict[str, SelectorMixin]:
         if not isinstance(one, SelectorMixin):
             msg = f"{type(one).__name__} is no feature selector: pass one of daskfs or scikit-learn, unfitted."
             raise TypeError(msg)
-    check_names([label for label, _ in pairs], "selector", LABEL_BYTES, "it names directories")
+    check_names([label for label, _ in pairs], "selector", METHOD_LABEL_BYTES, "it names directories")
     return dict(pairs)
 
 

@@ -33,7 +33,7 @@ from daskfs.runs.proposal import propose_job
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import check_length, check_values, split_reference, unknown_name
 from daskfs.sources.labels import class_name
-from daskfs.sources.sample_columns import COLUMNS, whole
+from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS, whole
 from daskfs.sources.values import as_column, is_of, unmasked
 from daskfs.tiles.ingest import REMEDY
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-GIVEN = {"source": "X", "labels": "y", "rep": "use_rep", "names": "feature names"}
+NAMES_OF_FILES = {"source": "X", "labels": "y", "rep": "use_rep", "names": "feature names"}
 """Names in messages for temporary files, by their stems."""
 
 
@@ -194,7 +194,7 @@ def rank(
         _set(job, others)
         manifest = run(job, client=client, progress=progress)
     # files that are deleted with the result are no source that anyone can open
-    path, words = rf"{re.escape(str(scratch))}/(\w+)[.\w]*", {**GIVEN, "source": kind}
+    path, words = rf"{re.escape(str(scratch))}/(\w+)[.\w]*", {**NAMES_OF_FILES, "source": kind}
     text = json.dumps({key: manifest[key] for key in ("data", "job")})
     facts = json.loads(re.sub(path, lambda match: f"{words.get(match[1], match[1])} in memory", text))
     result = RunResult({**manifest, **facts}, manifest.url, folder if output is None else None)
@@ -215,7 +215,7 @@ def _named_as_given(scratch: Path) -> Iterator[None]:
         if not isinstance(error, InputError):
             raise
         path = rf"{re.escape(str(scratch))}/(\w+)(\.\w+)*"
-        message = re.sub(path, lambda match: GIVEN.get(match[1], match[1]), str(error))
+        message = re.sub(path, lambda match: NAMES_OF_FILES.get(match[1], match[1]), str(error))
         message = message.replace(REMEDY, ", or pass missing='mean' or missing='pairwise' where they are missing")
         if message == str(error):
             raise
@@ -290,7 +290,7 @@ def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:
         return _write_values(X, key, member_of(X, "obs", value), scratch)
     column_names = [] if is_anndata(X) else list(map(str, names_of(X) or ()))
     if column_names.count(value) > 1:
-        msg = f"X has more than one column {value!r}: rename one, or pass the values as {GIVEN.get(key, key)}."
+        msg = f"X has more than one column {value!r}: rename one, or pass the values as {NAMES_OF_FILES.get(key, key)}."
         raise InputError(msg)
     if is_dask_frame(X) and value in column_names:
         return _write_values(X, key, X[value], scratch)
@@ -304,8 +304,8 @@ def _write_values(X: Any, key: str, values: Any, scratch: Path) -> str:
     column = check_values(as_column(values), "y" if key == "labels" else key, key)
     if isinstance(n_samples := getattr(X, "shape", (None,))[0], int):
         check_length(len(column), n_samples, None, key)
-    if key in COLUMNS:
-        whole(COLUMNS[key], column, len(column), key, key)  # whose messages name the key, and no file
+    if key in SAMPLE_COLUMN_KINDS:
+        whole(SAMPLE_COLUMN_KINDS[key], column, len(column), key, key)  # whose messages name the key, and no file
     path = scratch / f"{key}.npy"
     if column.dtype.kind == "O":
         is_name = [key == "labels" or value is None or isinstance(value, bytes) for value in column]

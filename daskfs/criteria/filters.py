@@ -87,7 +87,7 @@ def _fisher_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarra
 
 
 # -------------------------------------------------------------------------------------------------- Pearson correlation
-ROUND_OFF = 1e-12
+EQUAL_CORRELATIONS = 1e-12
 """Relative difference below which correlations are equal."""
 
 
@@ -129,7 +129,7 @@ def pearson_fields(statistics: Statistics, parameters: TaskParameters) -> Mappin
     by_class = _indicator_correlations(moments)
     # the last of equal classes: with two classes this gives the sign of the correlation with the class code
     size = np.abs(by_class)
-    is_largest = size >= size.max(axis=0) * (1 - ROUND_OFF)
+    is_largest = size >= size.max(axis=0) * (1 - EQUAL_CORRELATIONS)
     best = by_class.shape[0] - 1 - np.argmax(is_largest[::-1], axis=0)
     correlation = np.take_along_axis(by_class, best[None, :], axis=0)[0]
     return {"score": np.abs(correlation), "correlation": correlation, "class_code": best.astype(np.float64)}

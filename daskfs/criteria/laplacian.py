@@ -152,7 +152,7 @@ def quotient(forms: GraphForms) -> np.ndarray:
     return score
 
 
-TEST = RatioTest(
+GRAPH_TEST = RatioTest(
     lambda parameters, half: NeedInvariants(parameters.weighting_of(half), parameters.denominator),
     _statistics,
     lambda statistics, parameters, half: laplacian_fields(statistics, parameters, half)["score"],
@@ -172,6 +172,8 @@ CRITERIA = (
         score=laplacian_fields,
         reason="constant on the rows that have an edge",
         uses_graph=True,
-        significance=replace(TEST.significance, meaning=lambda parameters: MEANINGS[parameters.halves == (None,)]),
+        significance=replace(
+            GRAPH_TEST.significance, meaning=lambda parameters: MEANINGS[parameters.halves == (None,)]
+        ),
     ),
 )

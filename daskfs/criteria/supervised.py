@@ -83,18 +83,18 @@ def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) 
 
 
 def _test_needs(parameters: SupervisedParameters) -> tuple[Need[Any], ...]:
-    return _statistics(parameters) if parameters.task == "classification" else TEST.needs(parameters)
+    return _statistics(parameters) if parameters.task == "classification" else TARGET_TEST.needs(parameters)
 
 
 def _pvalues(statistics: Statistics, parameters: SupervisedParameters) -> tuple[np.ndarray, np.ndarray]:
     """Return p-values of F with classes, whose score is 1 / (1 + Fisher score), else by permutation of targets."""
     if parameters.task == "regression":
-        return TEST.pvalues(statistics, parameters)
+        return TARGET_TEST.pvalues(statistics, parameters)
     pvalues = variance_ratio_pvalues(statistics[_classes(parameters)])
     return pvalues, np.zeros(pvalues.shape, bool)
 
 
-TEST = RatioTest(
+TARGET_TEST = RatioTest(
     lambda parameters, _: NeedInvariants(
         target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
     ),
@@ -117,6 +117,6 @@ CRITERIA = (
         score=supervised_fields,
         reason="constant on the labeled rows",
         needs_labels=True,
-        significance=Significance(_test_needs, _pvalues, TEST.permuted),
+        significance=Significance(_test_needs, _pvalues, TARGET_TEST.permuted),
     ),
 )

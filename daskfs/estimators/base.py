@@ -50,7 +50,7 @@ from daskfs.store.value_checks import check_finite
 if TYPE_CHECKING:
     from daskfs.graph.representation import Representation
 
-SHOWN = 10
+FEATURES_SHOWN = 10
 """Number of features that a notebook shows of a fitted selector."""
 _AS_ROWS: Mapping[str, Any] = {
     "accept_sparse": "csr",
@@ -334,7 +334,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         from daskfs.report.plots import LOG_RANKS, score_curve, small_plot
 
         ranked = self.scores_frame()
-        first = ranked.head(SHOWN).drop(columns="note").to_html(index=False, border=0)
+        first = ranked.head(FEATURES_SHOWN).drop(columns="note").to_html(index=False, border=0)
         text = f"<p>{self._n_selected()} of {self.ranking_.size} features selected; the first:</p>"
         curve = {"rank": list(ranked["rank"]), "score": list(ranked["score"])}
         direction = criterion_named(self._criterion).direction if hasattr(self, "_criterion") else None

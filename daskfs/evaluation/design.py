@@ -38,7 +38,7 @@ DEPTH = 1000
 """Minimum number of features kept of each order, for the rank intervals."""
 UNRANKED = -1
 """Selection number of a baseline, which has no ranking."""
-FEATURE_BYTES = 200
+SEEN_FEATURE_BYTES = 200
 """Bytes of a feature that models see: a Python integer in a set and in a sorted list, and a method's values of it."""
 
 
@@ -422,7 +422,7 @@ def put_orders(context: Context, parameters: EvaluationParameters, unit: int) ->
 
 def orders_cost(n_features: int, process: Cost) -> Cost:
     """Return the memory of the unit, which reads the tables of all methods."""
-    return (*process, Objects("features that models see", n_features, FEATURE_BYTES))
+    return (*process, Objects("features that models see", n_features, SEEN_FEATURE_BYTES))
 
 
 ORDERS_STAGE = StageKind("orders", __name__, put_orders, orders_cost)

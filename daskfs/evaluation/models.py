@@ -105,7 +105,7 @@ class ModelAlias:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
-SHORT: Mapping[str, ModelAlias] = {
+ALIASES: Mapping[str, ModelAlias] = {
     "knn": ModelAlias("KNeighborsClassifier", "KNeighborsRegressor"),
     "linear-svm": ModelAlias("SVC", "SVR", {"kernel": "linear"}),
     "rbf-svm": ModelAlias("SVC", "SVR", {"kernel": "rbf"}),
@@ -173,15 +173,16 @@ def make_model(
 
 def _families(spec: ModelSpec, key: str) -> tuple[Family, ...]:
     """Return the families of a model; :class:`JobError` with the nearest name for an unknown model."""
-    if spec.name in SHORT:
+    if spec.name in ALIASES:
         return ("classification", "regression")
     if spec.name in OWN:
         return ({"kmeans": "clusters", "1nn-loo": "1nn-loo", "cut": "cut"}[spec.name],)  # type: ignore[return-value]
     if spec.name not in _estimators():
-        names = (*_estimators(), *SHORT, *OWN)  # short names last: they win over names that differ only in case
+        names = (*_estimators(), *ALIASES, *OWN)  # short names last: they win over names that differ only in case
         msg = (
-            f"{key}: unknown model '{spec.name}'.{nearest(spec.name, names)} Models: {', '.join((*SHORT, *OWN))}, and "
-            "the classifiers, regressors and clusterers of scikit-learn that need no other estimator, by class name."
+            f"{key}: unknown model '{spec.name}'.{nearest(spec.name, names)} Models: {', '.join((*ALIASES, *OWN))}, "
+            "and the classifiers, regressors and clusterers of scikit-learn that need no other estimator, by class "
+            "name."
         )
         raise JobError(msg)
     return (_estimator_family(_estimators()[spec.name]),)
@@ -235,9 +236,9 @@ def _estimator_family(kind: type[Any]) -> Family:
 
 def estimator_class(spec: ModelSpec, family: Family) -> type[Any]:
     """Return the class of scikit-learn behind a model: the regressor if the family is "regression"."""
-    if spec.name not in SHORT:
+    if spec.name not in ALIASES:
         return _estimators()[spec.name]
-    short = SHORT[spec.name]
+    short = ALIASES[spec.name]
     name = short.regressor if family == "regression" else short.classifier
     homes = [sklearn_module(name) for name in ("neighbors", "svm", "linear_model")]
     return next(getattr(home, name) for home in homes if hasattr(home, name))
@@ -276,7 +277,7 @@ def _unknown_parameter(spec: ModelSpec, name: str, valid: tuple[str, ...], key: 
 
 def _estimator_problem(spec: ModelSpec, kind: type[Any], key: str) -> str:
     """Return the error message for the parameters of an estimator, empty if they are valid."""
-    fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
+    fixed = ALIASES[spec.name].fixed if spec.name in ALIASES else {}
     parameters = signature(kind).parameters
     valid = tuple(name for name in parameters if name not in NOT_SET and name not in fixed)
     for name, value in spec.parameters.items():
@@ -368,7 +369,7 @@ def uses_folds(spec: ModelSpec, setting: Setting = "transductive") -> bool:
     as in the papers. In the inductive one they are fitted to training rows and predict held-out ones; those without
     ``predict`` (such as DBSCAN) cluster the held-out rows.
     """
-    if spec.name in SHORT:
+    if spec.name in ALIASES:
         return True
     if spec.name in OWN:
         return spec.name == "kmeans" and setting == "inductive"
@@ -389,7 +390,7 @@ def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
     Terms for all pairs of rows, libsvm kernels and whole trees are known per estimator. All others are taken to work
     on a few rows at a time, with the memory measured for those that do.
     """
-    name = SHORT[spec.name].classifier if spec.name in SHORT else spec.name
+    name = ALIASES[spec.name].classifier if spec.name in ALIASES else spec.name
     copies = (Array("copies of the rows that a model makes", (6, n_rows, n_features)), LEAST)
     if name in SQUARE_MATRICES:
         return (*copies, Array("matrices over all pairs of rows", (SQUARE_MATRICES[name], n_rows, n_rows)))

@@ -48,7 +48,7 @@ NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
 LENGTHENING = 2
 """Length of the candidates of a row, relative to its list. With k = 10 and four of five rows in the fold, .06 % of the
 rows have fewer than k training rows among 2 k, and .6 % with k = 5."""
-APART = 1 + 2.0**-30
+SURELY_FARTHER = 1 + 2.0**-30
 """Ratio of distances that are surely not tied, if only by rows between them: each step of such a chain is 2**-40."""
 HIDING = ("true_angular", "dot", "direct_cosine")
 """Metrics whose distances hide ties: nearly equal squared distances may be far apart, or different ones be 1."""
@@ -134,7 +134,7 @@ def _narrow_lists(
     # the k-th is known if all that come before a larger distance, equal ones by number, are in the order of a search;
     # nearly equal ones are not, whose ties may depend on rows that are left out
     is_equal = distances[:, 1:] == distances[:, :-1]
-    is_larger = (distances[:, 1:] > distances[:, :-1] * APART) & np.isfinite(distances[:, 1:])
+    is_larger = (distances[:, 1:] > distances[:, :-1] * SURELY_FARTHER) & np.isfinite(distances[:, 1:])
     is_in_order = np.logical_and.accumulate(is_equal | is_larger, axis=1)
     is_settled = (is_in_order & is_larger)[:, k - 1 :].any(axis=1)
     indices, distances = indices[:, :k].copy(), distances[:, :k].copy()

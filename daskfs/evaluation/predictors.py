@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 from daskfs.errors import InputError
 from daskfs.evaluation import metrics
 from daskfs.evaluation.models import (
-    SHORT,
+    ALIASES,
     Family,
     ModelSpec,
     as_sentence,
@@ -175,7 +175,7 @@ def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
         p, cluster = own_parameters(spec), sklearn_module("cluster")
         model = cluster.KMeans(p.n_clusters or n_classes, init=p.init, n_init=p.n_restarts, max_iter=p.max_iter)
     else:
-        fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
+        fixed = ALIASES[spec.name].fixed if spec.name in ALIASES else {}
         model = estimator_class(spec, family)(**fixed, **spec.parameters)
     defaults = model.get_params(deep=False)
     if "random_state" in defaults and "random_state" not in spec.parameters:

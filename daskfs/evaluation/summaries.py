@@ -34,9 +34,9 @@ LEAST_TOLD = 100
 TABLES = Fixed("pyarrow, SciPy's distributions, and the ranks of some features", 96 * MiB)
 VALUE_BYTES = 1500
 """Bytes of a test value: its record, its :class:`Result`, and its table row in Python, in Arrow and as CSV."""
-ROW_BYTES = 1000
+SUMMARY_ROW_BYTES = 1000
 """Bytes of a row of another table, as Python objects, in Arrow and as CSV."""
-NAME_BYTES = 200
+NAME_JSON_BYTES = 200
 """Bytes of a feature name, as a Python string and in the JSON that it is read from."""
 
 SUMMARY_COLUMNS = {
@@ -434,10 +434,10 @@ def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, proc
         *process,
         TABLES,
         Objects("values of tests", design.n_tested_parts * n_metrics, VALUE_BYTES),
-        Objects("rows of summaries and comparisons", n_compared, ROW_BYTES),
-        Objects("rows of how often features are selected", n_told, ROW_BYTES),
+        Objects("rows of summaries and comparisons", n_compared, SUMMARY_ROW_BYTES),
+        Objects("rows of how often features are selected", n_told, SUMMARY_ROW_BYTES),
         Array("orders of a method as read, and their places", (2, n_rankings, design.kept_depth(n_features)), "int64"),
-        Objects("names of features", n_features, NAME_BYTES),
+        Objects("names of features", n_features, NAME_JSON_BYTES),
     )
 
 

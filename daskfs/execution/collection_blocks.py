@@ -20,7 +20,7 @@ SEVERAL = -1
 """Stands for more than one unit."""
 Blocks = tuple[Any, list[list[Any]]]
 """Layout of the collection, and rows of blocks, each behind its number: values, or futures of these."""
-NO_BLOCKS: Blocks = (None, [])
+NO_COLLECTION_BLOCKS: Blocks = (None, [])
 
 TASK_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 """Errors of the code of a user's tasks."""

@@ -34,7 +34,7 @@ QUEUED = 16
 """Further units, which wait in the scheduler: adaptive clusters start workers for them, no death of a worker counts for
 them, and a worker that joins finds some.
 """
-AT_ONCE = QUEUED // 2
+SUBMITTED_TOGETHER = QUEUED // 2
 """Fewest units that are submitted together: the others that wait in the scheduler last meanwhile."""
 LOOK_SECONDS = 2.0
 """Seconds between checks of the cluster by the driver."""
@@ -90,7 +90,10 @@ class Flight:
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
         # blocks of a collection are computed for the units that are submitted
         is_placed = bool(self._places or silent or self.is_fed)
-        self._room, self._fewest = room(sum(workers.values()), is_placed=is_placed), 1 if is_placed else AT_ONCE
+        self._room, self._fewest = (
+            room(sum(workers.values()), is_placed=is_placed),
+            1 if is_placed else SUBMITTED_TOGETHER,
+        )
 
     def fill(self) -> None:
         """Submit as many units as the workers have capacity for, several at once."""

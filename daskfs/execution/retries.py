@@ -10,7 +10,7 @@ from daskfs.errors import PassingError, UnitError, first_few
 
 PAUSES = (1.0, 5.0, 30.0, 120.0)
 """Seconds before each retry of a unit that failed transiently, as when a file server is unavailable."""
-NAMED = 20
+UNITS_NAMED = 20
 """Maximum number of units that an error names."""
 
 
@@ -65,7 +65,7 @@ class Retries:
         if not self._lost:
             return
         (_, error), *others = sorted(self._lost.items())
-        named = first_few([str(unit) for unit, _ in others], NAMED)
+        named = first_few([str(unit) for unit, _ in others], UNITS_NAMED)
         more = f"; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}." if others else ""
         lasting = UnitError(f"{error}{more}")
         lasting.failure = error.failure

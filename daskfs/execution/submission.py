@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.collection_blocks import NO_BLOCKS, Blocks, feed_of, telling_of_blocks
+from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, Blocks, feed_of, telling_of_blocks
 from daskfs.execution.in_flight import PER_THREAD, Flight
 from daskfs.execution.pool import Pool
 from daskfs.execution.retries import Retries
@@ -260,7 +260,7 @@ def _run_here(
         now = time.monotonic()
         n_units = pool.threads if feed else PER_THREAD * pool.threads  # whose blocks are in this process
         wave = [*retries.take_due(now), *itertools.islice(remaining, n_units)]
-        blocks = [NO_BLOCKS] * len(wave) if feed is None else feed.take(wave)
+        blocks = [NO_COLLECTION_BLOCKS] * len(wave) if feed is None else feed.take(wave)
         for unit in wave:
             pool.tell("", "unit_started", stage=stage.name, unit=unit)
         for unit, outcome in _try_units(context, stage, wave, blocks, pool.threads, inputs):

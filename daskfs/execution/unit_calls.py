@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from daskfs.execution.collection_blocks import NO_BLOCKS, feed_of
+from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, feed_of
 from daskfs.execution.pool import Pool
 from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Stage
@@ -56,7 +56,7 @@ class UnitCalls:
             access_rows(),
             installed_versions(),
         )
-        blocks = [NO_BLOCKS] * len(units) if self.feed is None else self.feed.take(units)
+        blocks = [NO_COLLECTION_BLOCKS] * len(units) if self.feed is None else self.feed.take(units)
         futures = self._pool.submit(
             run_stored_unit,
             *(one if one is units else [one] * len(units) for one in arguments),

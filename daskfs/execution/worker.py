@@ -44,7 +44,7 @@ EARLIER = 0.1
 """Maximum random share of its lifetime by which a worker leaves early."""
 LAST_SECONDS = 240.0
 """Seconds that a worker at the end of its lifetime has to leave."""
-LOOK_SECONDS = 0.05
+LEAVING_LOOK_SECONDS = 0.05
 """Seconds between checks of a leaving worker for the end of its units."""
 NANNY_SECONDS = 2.0
 """Timeout in seconds to tell a nanny not to restart its worker."""
@@ -155,7 +155,7 @@ class _Leaving:
                     worker.batched_send(
                         {"op": "reschedule", "key": key, "worker": worker.address, "stimulus_id": stimulus}
                     )
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LEAVING_LOOK_SECONDS)
 
     async def _retire(self) -> None:
         """Let other workers take over the results; if there are none, wait until the results are released."""
@@ -166,7 +166,7 @@ class _Leaving:
         ):
             if not worker.data:
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LEAVING_LOOK_SECONDS)
 
     async def _end_now(self, number: int) -> None:
         worker = self.worker

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError, JobError
-from daskfs.export.arrays import CHUNK_VALUES, X, fill, text_array
+from daskfs.export.arrays import EXPORT_CHUNK_VALUES, X, fill, text_array
 from daskfs.export.collect import KEY, RunContents, is_ours, reduced_table
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.blocks import is_sparse
@@ -24,11 +24,11 @@ from daskfs.kernels.blocks import is_sparse
 if TYPE_CHECKING:
     import pandas as pd
 
-EXTRA = "anndata"
+ANNDATA_EXTRA = "anndata"
 EMPTY = ("layers", "obsm", "varm", "obsp", "varp")
 INDEX = "_index"
 H5AD = ".h5ad"
-ZARR = ".zarr"
+ZARR_ENDING = ".zarr"
 OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time", "batch": "batch"}
 """Names in obs of the labels and the per-sample columns."""
 
@@ -36,7 +36,7 @@ OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time
 def need_anndata() -> None:
     """Raise :class:`JobError` if the packages that write AnnData are missing."""
     if find_spec("anndata") is None or find_spec("h5py") is None:
-        msg = f"AnnData is written by the packages anndata and h5py: pip install 'daskfs[{EXTRA}]'."
+        msg = f"AnnData is written by the packages anndata and h5py: pip install 'daskfs[{ANNDATA_EXTRA}]'."
         raise JobError(msg)
 
 
@@ -154,7 +154,7 @@ def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:
     info = reduced.info
     if not info.is_sparse:
         shape = (info.n_samples, info.n_features)
-        chunks = (min(info.n_samples, max(1, CHUNK_VALUES // info.n_features)), info.n_features)
+        chunks = (min(info.n_samples, max(1, EXPORT_CHUNK_VALUES // info.n_features)), info.n_features)
         create = root.create_array if as_zarr else root.create_dataset
         array = create(X, shape=shape, dtype=info.dtype, chunks=chunks)
         array.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})

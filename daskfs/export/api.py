@@ -12,7 +12,7 @@ from daskfs.errors import JobError, nearest
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.signals import stoppable
-from daskfs.export.anndata_file import H5AD, ZARR, need_anndata, write_anndata
+from daskfs.export.anndata_file import H5AD, ZARR_ENDING, need_anndata, write_anndata
 from daskfs.export.append_anndata import add_to_anndata
 from daskfs.export.arrays import write_npz, write_parquet, write_zarr
 from daskfs.export.atomic_publish import apart_from, publish_at, target_of
@@ -28,9 +28,9 @@ from daskfs.store.store import Store
 from daskfs.store.write_errors import explain_write_errors
 
 Format = Literal["anndata", "zarr", "parquet", "npz", "tiles"]
-ENDINGS: Mapping[str, Format] = {
+FORMAT_BY_ENDING: Mapping[str, Format] = {
     H5AD: "anndata",
-    ZARR: "zarr",
+    ZARR_ENDING: "zarr",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".npz": "npz",
@@ -130,7 +130,7 @@ def export_run(
             path: StoragePath = _export_tiles(reduced, out, run_paths, cluster, overwrite=overwrite)
         else:
             path = target_of(out, run_paths, overwrite=overwrite)
-            anndata: Writer = partial(write_anndata, as_zarr=path.suffix.lower() == ZARR)
+            anndata: Writer = partial(write_anndata, as_zarr=path.suffix.lower() == ZARR_ENDING)
             with publish_at(path) as local:
                 WRITERS.get(kind, anndata)(local, contents, reduced)
     return {
@@ -196,7 +196,7 @@ def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
 
 def _format(out: str | Path, to: str | None) -> str:
     suffix = as_path(out).suffix.lower()
-    kind = to or ENDINGS.get(suffix)
+    kind = to or FORMAT_BY_ENDING.get(suffix)
     formats, remark = get_args(Format), f"As CSV, the rankings are the run's own {layout.RANKING_CSV}."
     if kind is None:
         msg = f"the ending of {out} names no format: name one by --to (to=): {', '.join(formats)}. {remark}"
@@ -204,8 +204,8 @@ def _format(out: str | Path, to: str | None) -> str:
     if kind not in formats:
         msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}. {remark}"
         raise JobError(msg)
-    if kind == "anndata" and suffix not in (H5AD, ZARR):
-        msg = f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name."
+    if kind == "anndata" and suffix not in (H5AD, ZARR_ENDING):
+        msg = f"{out} ends neither in {H5AD} nor in {ZARR_ENDING}, as AnnData does: choose another name."
         raise JobError(msg)
     return kind
 

@@ -16,14 +16,14 @@ from daskfs.errors import InputError
 from daskfs.export.collect import KEY, RunContents, reduced_table
 from daskfs.export.selected_data import Reduced, unused_name
 from daskfs.kernels.blocks import index_dtype, is_sparse
-from daskfs.sources.row_names import ROWS_AT_ONCE
+from daskfs.sources.row_names import NAMES_AT_ONCE
 
-CHUNK_VALUES = 2**20
+EXPORT_CHUNK_VALUES = 2**20
 ROW_GROUP_BYTES = 2**26
 TEXT_BYTES = 128
 """Overhead of a string in bytes, in addition to its characters, while it is written."""
 X = "X"
-NAMES = "name"
+NAME_KEY = "name"
 ROW_NAMES = "row_names"
 
 
@@ -38,7 +38,7 @@ def write_zarr(path: Path, contents: RunContents, reduced: Reduced | None) -> No
 
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
     group = zarr.create_group(store=str(path), zarr_format=3, attributes={KEY: contents.facts})
-    _put(group, NAMES, np.array(names, dtype=object))
+    _put(group, NAME_KEY, np.array(names, dtype=object))
     for name, values in columns.items():
         _put(group, name, values)
     if reduced is None:
@@ -51,14 +51,14 @@ def write_zarr(path: Path, contents: RunContents, reduced: Reduced | None) -> No
         put_csr(group, reduced)
     else:
         info = reduced.info
-        chunks = (min(info.n_samples, max(1, CHUNK_VALUES // info.n_features)), info.n_features)
+        chunks = (min(info.n_samples, max(1, EXPORT_CHUNK_VALUES // info.n_features)), info.n_features)
         array = group.create_array(X, shape=(info.n_samples, info.n_features), dtype=info.dtype, chunks=chunks)
         fill(array, reduced.blocks())
 
 
 def _put(group: Any, name: str, values: np.ndarray) -> None:
     is_text = values.dtype.kind in "UO"
-    chunks = (min(max(values.size, 1), CHUNK_VALUES),)
+    chunks = (min(max(values.size, 1), EXPORT_CHUNK_VALUES),)
     array = group.create_array(name, shape=values.shape, dtype=str if is_text else values.dtype, chunks=chunks)
     if values.size:
         array[...] = values.astype(object) if is_text else values
@@ -66,7 +66,7 @@ def _put(group: Any, name: str, values: np.ndarray) -> None:
 
 def text_array(group: Any, name: str, size: int, *, as_zarr: bool) -> Any:
     """Create an array of strings, shape (size,), in a group of Zarr or HDF5."""
-    chunks = (min(size, ROWS_AT_ONCE),)
+    chunks = (min(size, NAMES_AT_ONCE),)
     if as_zarr:
         return group.create_array(name, shape=(size,), dtype=str, chunks=chunks)
     import h5py
@@ -93,7 +93,7 @@ def put_csr(group: Any, reduced: Reduced) -> None:
     parts = group.create_group(X, attributes=attributes)
     indptr = np.zeros(info.n_samples + 1, dtype=np.int64)
     data, indices = (
-        parts.create_array(name, shape=(0,), dtype=dtype, chunks=(CHUNK_VALUES,))
+        parts.create_array(name, shape=(0,), dtype=dtype, chunks=(EXPORT_CHUNK_VALUES,))
         for name, dtype in (("data", info.dtype), ("indices", np.int32))
     )
     row = 0
@@ -117,7 +117,7 @@ def write_parquet(path: Path, contents: RunContents, reduced: Reduced | None) ->
 
     metadata = {KEY: contents.facts_text()}
     if reduced is None:
-        table = pa.table({NAMES: contents.names, **contents.columns}).replace_schema_metadata(metadata)
+        table = pa.table({NAME_KEY: contents.names, **contents.columns}).replace_schema_metadata(metadata)
         pq.write_table(table, path)
         return
     names = [contents.names[feature] for feature in reduced.features]
@@ -162,7 +162,7 @@ def write_npz(path: Path, contents: RunContents, reduced: Reduced | None) -> Non
     member.
     """
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
-    small = {NAMES: np.array(names), **columns, KEY: np.array(contents.facts_text())}
+    small = {NAME_KEY: np.array(names), **columns, KEY: np.array(contents.facts_text())}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         if reduced is not None:
             small |= reduced.row_arrays()

@@ -16,13 +16,13 @@ from daskfs.export.collect import RunContents
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
-from daskfs.sources.row_names import ROWS_AT_ONCE
+from daskfs.sources.row_names import NAMES_AT_ONCE
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from daskfs.store.row_names import decode_names, row_names_of, stretches_of
 from daskfs.store.subset import TilePart, columns_to_text, part_spec
 
-BLOCK_BYTES = 2**26
+EXPORT_BLOCK_BYTES = 2**26
 """Maximum size of a block, unless a band of the reduced data is larger."""
 STAGE = "export"
 
@@ -60,7 +60,7 @@ class Reduced:
         n_values = self.features.size
         if shape.is_sparse:
             n_values = max(1, 2 * (self.info.nnz or 0) // max(shape.n_samples, 1))
-        return shape.tile_rows * max(1, BLOCK_BYTES // (shape.tile_rows * n_values * shape.itemsize))
+        return shape.tile_rows * max(1, EXPORT_BLOCK_BYTES // (shape.tile_rows * n_values * shape.itemsize))
 
     def blocks(self) -> Iterator[np.ndarray | sp.csr_matrix]:
         """Yield the rows in order, shape (n_block_rows, n_selected), dense or CSR, in the stored dtype."""
@@ -87,7 +87,7 @@ class Reduced:
         if self.name_width:
             yield from map(decode_names, stretches_of(self.contents.tiles))
             return
-        for rows in row_blocks(self.info.n_samples, ROWS_AT_ONCE):
+        for rows in row_blocks(self.info.n_samples, NAMES_AT_ONCE):
             yield np.arange(rows.start, rows.stop).astype(str).astype(object)
 
     def names_of(self, rows: slice) -> np.ndarray:

@@ -28,7 +28,7 @@ from daskfs.store.store import Store
 
 INDICES, DISTANCES = (PurePath(name).name for name in (layout.KNN_INDICES, layout.KNN_DISTANCES))
 METRIC_ATTRIBUTE, SCALING_ATTRIBUTE = "metric", "graph_scaling"
-TIED = (1e-6, 1e-12)
+EQUAL_DISTANCES = (1e-6, 1e-12)
 """Relative and absolute tolerance for equal distances, which lists order by row number."""
 ROUNDED = 1e-5
 """Distances that are less below 0 are 0: cosines of other programs may exceed 1 in float32."""
@@ -115,7 +115,7 @@ class NeighborLists:
         indices, distances[missing] = np.where(missing, -1, indices), np.inf
         distances[(distances < 0) & (distances > -ROUNDED)] = 0.0
         tied = (distances[:, 1:] == distances[:, :-1]) & (indices[:, 1:] < indices[:, :-1])
-        nearer = distances[:, 1:] < distances[:, :-1] * (1 - TIED[0]) - TIED[1]
+        nearer = distances[:, 1:] < distances[:, :-1] * (1 - EQUAL_DISTANCES[0]) - EQUAL_DISTANCES[1]
         moved = np.flatnonzero((tied | nearer).any(axis=1))
         order = order_with_ties(distances[moved], indices[moved])
         for table in (indices, distances):

@@ -30,7 +30,7 @@ from daskfs.redaction import redact_credentials
 from daskfs.sources.csr import CSR_PARTS
 from daskfs.sources.hdf5 import ENDINGS, Hdf5Folder, text_of
 from daskfs.sources.matrices import matrix_part, parts_of, stated_shape
-from daskfs.sources.npy_file import BUFFER_BYTES, NpyFile
+from daskfs.sources.npy_file import NPY_BUFFER_BYTES, NpyFile
 from daskfs.sources.zarr_array import SAMPLED_CHUNKS, ZarrFolder, ZarrMember
 from daskfs.sources.zarr_chunks import sampled_chunk_files
 from daskfs.sources.zipped import NpzFile
@@ -48,7 +48,7 @@ KINDS = {"csr_matrix": "csr", "csc_matrix": "csc"}
 """Kinds of matrices by AnnData's encoding."""
 OBSP = "obsp"
 """Group of the graphs in AnnData."""
-METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
+GRAPH_METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
 
 
 def open_graph(path: PathName) -> Graph:
@@ -229,7 +229,7 @@ def _matrix(
 class _NpzPart:
     """Member of an ``.npz`` file that is opened on first access: a source would unpack it when a run is planned."""
 
-    held_bytes = BUFFER_BYTES
+    held_bytes = NPY_BUFFER_BYTES
 
     def __init__(self, npz: NpzFile, name: str) -> None:
         self._npz, self._name = npz, name
@@ -252,9 +252,9 @@ def _states_of(folder: ZarrFolder, arrays: tuple[str, ...]) -> list[list[Any]]:
 
     The identity of a source does not have the metadata of the group, which name the metric and the encoding.
     """
-    files = [(folder.path, folder.path / name) for name in METADATA]
+    files = [(folder.path, folder.path / name) for name in GRAPH_METADATA]
     for array in (folder.need(name) for name in arrays):
-        files += [(array.path, array.path / name) for name in METADATA]
+        files += [(array.path, array.path / name) for name in GRAPH_METADATA]
         files += [(array.path, file) for file in sampled_chunk_files(array.array, array.path, SAMPLED_CHUNKS).values()]
     return [state for state in map_concurrent(folder.path, _state, files) if state is not None]
 

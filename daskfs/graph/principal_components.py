@@ -41,11 +41,11 @@ from daskfs.tiles.shapes import chunk_bytes
 N_PASSES = 5
 OVERSAMPLED = 10
 """Columns of a block in addition to the components."""
-FEW_COLUMNS = 1024
+COVARIANCE_COLUMNS = 1024
 """Columns of which one pass takes the whole covariance matrix."""
-FEW_ROWS, FEW_VALUES = 2048, 2**25
+WHOLE_ROWS, WHOLE_VALUES = 2048, 2**25
 """Rows, and values of them all, that one unit holds at once in float64."""
-BLOCK_VALUES = 2**21
+SPARSE_BLOCK_VALUES = 2**21
 """Values of the sparse rows that are multiplied together: each block also costs a sum of the size of the result."""
 SUMS_BYTES, N_STRETCHES = 2**30, (16, 256)
 
@@ -79,9 +79,9 @@ class Decomposition:
         """Return the decomposition for the rows of a graph; only the size of the data decides."""
         n, p, n_components = shape.n_samples, shape.n_features, searched_shape(shape, spec).n_features
         width, n_passes = n_components + OVERSAMPLED, N_PASSES
-        if p <= max(FEW_COLUMNS, width * n_passes):
+        if p <= max(COVARIANCE_COLUMNS, width * n_passes):
             width, n_passes = p, 1
-        elif n <= FEW_ROWS and n * p <= FEW_VALUES:
+        elif n <= WHOLE_ROWS and n * p <= WHOLE_VALUES:
             width, n_passes = n_components, 0
         n_stretches = int(np.clip(SUMS_BYTES // (WORD * p * width), *N_STRETCHES))
         return cls(str(spec.scaling), n_components, width, n_passes, n_stretches)
@@ -113,7 +113,7 @@ def _rows_at_once(shape: Shape) -> int:
     if not shape.is_sparse:
         return rows_per_block(shape.n_features)
     per_row = max(1, (shape.nnz or 0) // shape.n_samples)
-    return 1 << (int(np.clip(BLOCK_VALUES // per_row, 64, SMALLEST_STRETCH)).bit_length() - 1)
+    return 1 << (int(np.clip(SPARSE_BLOCK_VALUES // per_row, 64, SMALLEST_STRETCH)).bit_length() - 1)
 
 
 def _blocks(

@@ -38,7 +38,7 @@ ENOUGH = 0.995
 
 LANDMARKS = 128
 """Rows of the sample whose distances from a row are its columns where cells cannot be cut in X."""
-LONGEST = 1e15
+LARGEST_DISTANCE = 1e15
 """Largest of these distances: some metrics are infinite for rows that share nothing."""
 
 
@@ -85,7 +85,7 @@ class Space:
         """Project rows of shape (n_rows, n_features), dense or CSR; returns (n_rows, n_columns), float32, C order."""
         if self.landmarks is not None:
             lengths = all_distances(metric_rows(X, self.metric), metric_rows(self.landmarks, self.metric))
-            return np.minimum(lengths, LONGEST).astype(np.float32)
+            return np.minimum(lengths, LARGEST_DISTANCE).astype(np.float32)
         return self._turn(self.shifted(X))
 
     def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:

@@ -25,7 +25,7 @@ from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import Tiles
 from daskfs.store.value_checks import check_finite
-from daskfs.tiles.ingest import ROW_NAMES, SourceParameters, planned_source
+from daskfs.tiles.ingest import ROW_NAMES_HELD, SourceParameters, planned_source
 
 UNIT_BYTES = 64 * MiB
 """Bytes of the rows that one unit reads at once."""
@@ -174,7 +174,7 @@ def copying_cost(shape: Shape, representation: Representation) -> Cost:
         Array("rows as read, checked and stored", (3, rows + representation.source_rows, representation.n_columns)),
         Objects("what a read of the source takes", 1, representation.reading_bytes),
         Objects("the sampled rows", sample_rows(shape).size, WORD),
-        *((ROW_NAMES, ROW_NAMES) if representation.has_names else ()),
+        *((ROW_NAMES_HELD, ROW_NAMES_HELD) if representation.has_names else ()),
     )
 
 

@@ -123,8 +123,8 @@ ListsSpec = GraphSpec | TargetGraph | MixedGraph
 class Weighting:
     """Edge weights on a graph.
 
-    `graph` is the name of :data:`ListsSpec`, or "given" for a precomputed matrix. Weights of edges between two labeled rows
-    are multiplied by `labeled_factor`; a factor of 0 removes these edges.
+    `graph` is the name of :data:`ListsSpec`, or "given" for a precomputed matrix. Weights of edges between two labeled
+    rows are multiplied by `labeled_factor`; a factor of 0 removes these edges.
     """
 
     graph: str

@@ -32,11 +32,11 @@ UNIT_ROWS = 2**16
 """Minimum rows of a unit that are worth its sort."""
 RANGE_ROWS = 2**26
 """Rows of a range of targets, at most."""
-UNEVEN = 1.25
+UNEVEN_RANGES = 1.25
 """Rows of the largest range, relative to the mean."""
 SAMPLED_ROWS = 2**16
 """Rows of a sample whose targets cut the ranges."""
-MERGED_ENTRIES = 2**23
+TARGET_ENTRIES = 2**23
 """List entries of a "targets-merge" unit."""
 
 
@@ -47,7 +47,7 @@ def n_ranges(n_samples: int) -> int:
 
 def merged_blocks(n_samples: int, k: int) -> int:
     """Return the number of blocks of rows whose lists one unit collects."""
-    return max(1, MERGED_ENTRIES // (k * block_rows(n_samples)))
+    return max(1, TARGET_ENTRIES // (k * block_rows(n_samples)))
 
 
 def blocks_per_unit(n_samples: int) -> int:
@@ -207,7 +207,7 @@ def sorted_cost(n_samples: int, n_sorted: int, k: int, process: Cost) -> Cost:
 
 def targets_cost(n_samples: int, k: int, process: Cost) -> Cost:
     """Return the memory cost of a "targets" unit: a range of targets, and the lists of some of its rows."""
-    n_own = min(n_samples, int(UNEVEN * n_samples / n_ranges(n_samples)) + LABEL_CHUNK_ROWS)
+    n_own = min(n_samples, int(UNEVEN_RANGES * n_samples / n_ranges(n_samples)) + LABEL_CHUNK_ROWS)
     n_listed = min(n_own, merged_blocks(n_samples, k) * block_rows(n_samples))
     return (
         *sorted_cost(n_samples, n_own, k, process),

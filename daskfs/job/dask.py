@@ -11,7 +11,16 @@ from pydantic import BeforeValidator
 from daskfs.errors import nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
-PARTS = ("array", "dataframe", "daskfs", "distributed", "jobqueue", "kubernetes", "optimization", "temporary-directory")
+CONFIGURATION_PARTS = (
+    "array",
+    "dataframe",
+    "daskfs",
+    "distributed",
+    "jobqueue",
+    "kubernetes",
+    "optimization",
+    "temporary-directory",
+)
 """Parts of the configuration that a job may set; the scheduler follows from its cluster block."""
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -47,8 +56,8 @@ def _check(key: str, value: Any) -> None:
     if not all(map(_NAME.fullmatch, names)):
         msg = f"'{key}' is no key of Dask's configuration: names and dots, such as distributed.worker.memory.target"
         raise ValueError(msg)
-    if names[0].replace("_", "-") not in PARTS:
-        msg = f"'{key}': there is no {names[0]} in Dask's configuration.{nearest(names[0], PARTS)}"
+    if names[0].replace("_", "-") not in CONFIGURATION_PARTS:
+        msg = f"'{key}': there is no {names[0]} in Dask's configuration.{nearest(names[0], CONFIGURATION_PARTS)}"
         raise ValueError(msg)
     values = value if isinstance(value, list | tuple) else [value]
     if not all(one is None or isinstance(one, bool | int | float | str) for one in values):

@@ -33,7 +33,7 @@ from daskfs.job.storage import DESCRIPTION, StorageKeys
 from daskfs.kernels.labels import Task
 from daskfs.store.addresses import address_of
 
-LABEL_BYTES = 200
+METHOD_LABEL_BYTES = 200
 
 
 class _Data(Block):
@@ -157,7 +157,7 @@ class Job(_Data):
             methods.append(method)
         if self.consensus:
             methods = with_consensus(methods)
-        check_names([method.label for method in methods], "method", LABEL_BYTES, "it names directories")
+        check_names([method.label for method in methods], "method", METHOD_LABEL_BYTES, "it names directories")
         return methods
 
     def _check_unscaled(self, entry: MethodBlock) -> None:

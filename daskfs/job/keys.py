@@ -13,7 +13,7 @@ from daskfs.redaction import redact_credentials
 from daskfs.sources import is_data
 from daskfs.storage import LocalPath, as_path, is_url
 
-MAX_BYTES = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 MAX_DEPTH = 50
 MAX_VALUES = 1_000_000
 TOO_DEEP = f"lists and keys lie within each other more than {MAX_DEPTH} deep"
@@ -30,8 +30,8 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
         raise JobError(msg)
     try:
         file = as_path(path) if is_url(path) else LocalPath(path)
-        if file.regular().stat().st_size > MAX_BYTES:
-            msg = f"it has more than {MAX_BYTES >> 20} MiB"
+        if file.regular().stat().st_size > MAX_FILE_BYTES:
+            msg = f"it has more than {MAX_FILE_BYTES >> 20} MiB"
             raise ValueError(msg)
         raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))
     except InputError as error:

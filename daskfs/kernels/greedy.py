@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ROUND_OFF = 1e-12
+TIED_CRITERIA = 1e-12
 """Criteria that differ by no more than this are ties: rounding must not decide."""
 
 
@@ -38,7 +38,7 @@ def pick_greedily(relevance: np.ndarray, redundancy: np.ndarray) -> GreedyPicks:
     Notes
     -----
     A running sum over the picks is kept for each candidate, so a step reads one row of the matrix. Ties within
-    :data:`ROUND_OFF` go to the lowest-numbered candidate.
+    :data:`TIED_CRITERIA` go to the lowest-numbered candidate.
     """
     count = relevance.shape[0]
     order, scores, shares = np.empty(count, dtype=np.int64), np.empty(count), np.zeros(count)
@@ -47,7 +47,7 @@ def pick_greedily(relevance: np.ndarray, redundancy: np.ndarray) -> GreedyPicks:
     for step in range(count):
         mean = sums / max(step, 1)
         value = np.where(is_left, relevance - mean, -np.inf)
-        pick = int(np.argmax(value >= value.max() - ROUND_OFF))
+        pick = int(np.argmax(value >= value.max() - TIED_CRITERIA))
         order[step], scores[step], shares[step] = pick, value[pick], mean[pick]
         is_left[pick] = False
         sums += redundancy[pick]
@@ -75,7 +75,7 @@ def pick_apart(order: np.ndarray, weight: np.ndarray, similarities: Callable[[in
     picks = np.empty_like(order)
     for step in range(order.size):
         value = weight[left] * (1.0 - nearest[left])
-        place = int(np.argmax(value >= value.max() - ROUND_OFF * weight[order[0]]))
+        place = int(np.argmax(value >= value.max() - TIED_CRITERIA * weight[order[0]]))
         picks[step] = left[place]
         left = np.delete(left, place)
         if left.size:
@@ -130,7 +130,7 @@ def filter_redundant(
             values = similarity(feature, kept_features)
             largest = float(values.max())
             if largest > threshold:
-                nearest = int(np.argmax(values >= largest - ROUND_OFF))
+                nearest = int(np.argmax(values >= largest - TIED_CRITERIA))
                 passed[feature] = ("redundant", kept_features[nearest], float(values[nearest]))
                 continue
         kept_features.append(feature)

@@ -126,11 +126,11 @@ def _tables(context: Context, parameters: BatchesParameters) -> Iterator[Any]:
             yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))
 
 
-FEATURE_BYTES = 200
+BATCH_FEATURE_BYTES = 200
 """Bytes of a feature in the table of a batch, in its order there, and in the table of all batches."""
-NAME_BYTES = 200
+NAME_ARROW_BYTES = 200
 """Bytes of a feature name, as a Python string and in Arrow."""
-ROW_BYTES = 300
+BATCH_ROW_BYTES = 300
 """Bytes of a row of the table, in Arrow and as CSV or Parquet."""
 
 
@@ -140,7 +140,7 @@ def combine_cost(n_batches: int, n_features: int, process: Cost) -> Cost:
         *process,
         Array("ranks and scores within batches, apart and in one array", (2, 2, n_batches, n_features)),
         Array("ranks of the batches that have some, these sorted, and as chunks", (3, n_batches, n_features)),
-        Objects("features in tables", n_features, FEATURE_BYTES),
+        Objects("features in tables", n_features, BATCH_FEATURE_BYTES),
     )
 
 
@@ -149,8 +149,8 @@ def batch_tables_cost(n_ranks: int, n_features: int, process: Cost) -> Cost:
     return (
         *process,
         PARQUET,
-        Objects("rows of the table", n_ranks, ROW_BYTES),
-        Objects("names of features", n_features, NAME_BYTES),
+        Objects("rows of the table", n_ranks, BATCH_ROW_BYTES),
+        Objects("names of features", n_features, NAME_ARROW_BYTES),
     )
 
 

@@ -19,7 +19,7 @@ from daskfs.store.context import Context
 
 Order = Literal["C", "F"]
 
-EXCLUDED = -1
+EXCLUDED_LEVEL = -1
 """Level of a pixel that has no rank."""
 BETWEEN = -2
 """Level of the gap between two images."""
@@ -30,7 +30,7 @@ ON = 208
 EXCLUDED_COLOR = (213, 94, 0)
 SIDE = 256
 """Approximate minimum of the longer side of an image in a PNG file, in pixels."""
-GRID = 96
+MAX_PIXELS = 96
 """Rows or columns above which images are averaged, in the report only."""
 
 
@@ -62,7 +62,7 @@ def write_images(context: Context, parameters: ImagesParameters, unit: int) -> N
 
 
 def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], order: Order) -> np.ndarray:
-    """Return gray levels of the pixels, shape `shape`, int64: 0 (worst score) to 255 (best), or :data:`EXCLUDED`.
+    """Return gray levels of the pixels, shape `shape`, int64: 0 (worst score) to 255 (best), or :data:`EXCLUDED_LEVEL`.
 
     `table` holds the method's fields, shape (n_fields, n_features), float64. Ranks are drawn if scores are not
     comparable, as of a method that eliminates features round by round.
@@ -80,7 +80,7 @@ def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], orde
     relevance = np.clip(np.where(np.isnan(relevance), low, relevance), low, high)
     # divide by 2 first: the range of the largest floats overflows
     share = (relevance / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.ones(scores.size)
-    levels = np.where(excluded, EXCLUDED, np.rint(255 * share)).astype(np.int64)
+    levels = np.where(excluded, EXCLUDED_LEVEL, np.rint(255 * share)).astype(np.int64)
     return levels.reshape(shape, order=order)
 
 
@@ -109,7 +109,7 @@ def png(levels: np.ndarray, side: int) -> bytes:
     colors = np.zeros((*levels.shape, 4), dtype=np.uint8)
     colors[..., :3] = np.maximum(levels, 0)[..., None]
     colors[..., 3] = np.where(levels == BETWEEN, 0, 255)
-    colors[levels == EXCLUDED, :3] = EXCLUDED_COLOR
+    colors[levels == EXCLUDED_LEVEL, :3] = EXCLUDED_COLOR
     buffer = io.BytesIO()
     large = colors.repeat(times, axis=0).repeat(times, axis=1)
     imsave(buffer, large, format="png", metadata={"Software": None})  # type: ignore[dict-item]
@@ -118,7 +118,7 @@ def png(levels: np.ndarray, side: int) -> bytes:
 
 def for_report(levels: np.ndarray) -> list[list[int]]:
     """Return `levels` (2-D, int64) for the report: images of many pixels are averaged over squares."""
-    step = -(-max(levels.shape[0], levels.shape[1] // 4) // GRID)
+    step = -(-max(levels.shape[0], levels.shape[1] // 4) // MAX_PIXELS)
     if step == 1:
         pixel_rows: list[list[int]] = levels.tolist()
         return pixel_rows
@@ -134,13 +134,13 @@ def for_report(levels: np.ndarray) -> list[list[int]]:
 
 
 MATPLOTLIB = Fixed("matplotlib, which writes images", 96 * MiB)
-FEATURE_BYTES = 600
+IMAGE_FEATURE_BYTES = 600
 """Bytes of a feature in tables and images."""
 
 
 def images_cost(n_features: int, process: Cost) -> Cost:
     """Return the memory of the unit."""
-    return (*process, MATPLOTLIB, Objects("features in tables and images", n_features, FEATURE_BYTES))
+    return (*process, MATPLOTLIB, Objects("features in tables and images", n_features, IMAGE_FEATURE_BYTES))
 
 
 SCORE_IMAGES_STAGE = StageKind("score-images", __name__, write_images, images_cost)

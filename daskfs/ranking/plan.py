@@ -13,7 +13,7 @@ from daskfs.ranking.batches import BATCH_TABLES_STAGE, COMBINE_STAGE, BatchesPar
 from daskfs.ranking.redundancy import (
     CANDIDATES_STAGE,
     FILTER_STAGE,
-    PURPOSE,
+    REDUNDANCY,
     CandidateListsParameters,
     FilterParameters,
     RedundancySpec,
@@ -104,11 +104,11 @@ def plan_redundancy(
     counts = dict.fromkeys(labels, count)
     read, clears, bins = 0, "", None
     if measure == "correlation":
-        stage = plan_comoments(shape, "filter-comoments", (PURPOSE, counts), scaling, process)
+        stage = plan_comoments(shape, "filter-comoments", (REDUNDANCY, counts), scaling, process)
         stages.append(replace(stage, needed_until="filter"))
-        read, clears = stage.bytes_written, layout.COMOMENTS_FOR.format(PURPOSE)
+        read, clears = stage.bytes_written, layout.COMOMENTS_FOR.format(REDUNDANCY)
     elif measure == "distance_correlation":
-        bins = BinsParameters(PURPOSE, tuple(labels), scaling, all_features=False, slab_columns=columns)
+        bins = BinsParameters(REDUNDANCY, tuple(labels), scaling, all_features=False, slab_columns=columns)
         stage = _plan_bins(shape, counts, bins, process)
         stages.append(replace(stage, needed_until="filter"))
         read = len(labels) * total(stored_bins_cost(count, min(shape.n_samples, DISTANCE_ROWS)))

@@ -31,7 +31,7 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
-PURPOSE = "redundancy"
+REDUNDANCY = "redundancy"
 Measure = Literal["correlation", "distance_correlation"]
 """Similarity of features, of which those above a threshold are redundant."""
 
@@ -197,13 +197,13 @@ def list_candidates(context: Context, parameters: CandidateListsParameters, unit
             msg = f"method {method.label} can select nothing: every feature that it ranks is in drop."
             raise InputError(msg)
         features = np.array(first + rest, dtype=np.int64)
-        context.store.put_array(layout.CANDIDATES.format(PURPOSE, method.label), features)
+        context.store.put_array(layout.CANDIDATES.format(REDUNDANCY, method.label), features)
 
 
 def filter_ranking(context: Context, parameters: FilterParameters, unit: int) -> dict[str, Any]:
     """Write the features of one method that may be selected, best first, and why each other one was dropped."""
     method, redundancy = parameters.methods[unit], parameters.redundancy
-    features = context.store.open(layout.CANDIDATES.format(PURPOSE, method.label))[...]
+    features = context.store.open(layout.CANDIDATES.format(REDUNDANCY, method.label))[...]
     keep, groups = set(redundancy.choice.keep), redundancy.choice.groups
     n_keep = sum(feature in keep for feature in features.tolist())
     in_group = {
@@ -237,7 +237,7 @@ def _similarity(
     if measure is None or features.size == 0:
         return None
     if measure == "correlation":
-        correlation = stored_correlations(context, PURPOSE, method.label)
+        correlation = stored_correlations(context, REDUNDANCY, method.label)
         np.abs(correlation, out=correlation)
         return lambda place, others: correlation[place, others]
     assert parameters.bins is not None

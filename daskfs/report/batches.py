@@ -16,8 +16,8 @@ from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
 
-TOP = 15
-SHOWN = 25
+BATCH_FEATURES = 15
+BATCHES_SHOWN = 25
 """Batches whose ranks are shown; the tables hold all."""
 
 
@@ -57,15 +57,15 @@ def _method(
         label=method.label,
         batches=[planned.batches[number].name for number in served],
         concordance=concordance,
-        correlations=[[_number(value) for value in row] for row in correlations[:SHOWN, :SHOWN]],
+        correlations=[[_number(value) for value in row] for row in correlations[:BATCHES_SHOWN, :BATCHES_SHOWN]],
         top=[
             FeatureRow(
                 rank=rank,
                 name=names[feature],
                 score=float(table[0][feature]),
-                ranks=[_number(value) for value in ranks[:SHOWN, feature]],
+                ranks=[_number(value) for value in ranks[:BATCHES_SHOWN, feature]],
             )
-            for rank, feature in enumerate(method.ranked_features(table)[:TOP].tolist(), start=1)
+            for rank, feature in enumerate(method.ranked_features(table)[:BATCH_FEATURES].tolist(), start=1)
         ],
     )
 

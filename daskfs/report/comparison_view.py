@@ -7,7 +7,7 @@ from typing import Any
 
 from daskfs.report.plots import critical_difference_diagram
 from daskfs.report.table_cells import Cell, Fact, number_cell
-from daskfs.report.values import MISSING, as_float, format_count, format_number, format_text, format_time, plottable
+from daskfs.report.values import DASH, as_float, format_count, format_number, format_text, format_time, plottable
 
 
 def comparison_page(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,5 +66,5 @@ def _means(sets: list[dict[str, Any]]) -> list[tuple[str, list[Cell]]]:
 
 def _mean(row: dict[str, Any] | None, best: str) -> Cell:
     if row is None or as_float(row["mean"]) is None:
-        return Cell(MISSING)
+        return Cell(DASH)
     return number_cell(row["mean"], below=f"rank {format_number(row['rank'])}", best=row["method"] == best)

@@ -9,8 +9,8 @@ from daskfs.report.model import Cost, Curve, CurvePanel, Difference, EvaluationR
 from daskfs.report.plots import Plot, interval_curves, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
-    MISSING,
-    TIMES,
+    DASH,
+    TIMES_SIGN,
     as_float,
     format_count,
     format_number,
@@ -21,7 +21,7 @@ from daskfs.report.values import (
     plottable,
 )
 
-SHOWN = 1
+FIGURES_SHOWN = 1
 """Unfolded figures of one kind; the others are folded."""
 DRAWN = 12
 """Figures of one kind that are drawn."""
@@ -61,12 +61,15 @@ def _design(evaluation: EvaluationReport) -> list[Fact]:
     facts = evaluation.facts
     metrics = [f"{name} ({'higher' if higher else 'lower'} is better)" for name, higher in facts.metrics.items()]
     rows = [
-        ("Model" if len(facts.models) < 2 else "Models", "; ".join(facts.models) or MISSING),
-        ("Metric" if len(metrics) < 2 else "Metrics", "; ".join(metrics) or MISSING),
-        (f"Splits {TIMES} repeats", f"{format_count(facts.n_splits)} {TIMES} {format_count(facts.n_repeats)}"),
+        ("Model" if len(facts.models) < 2 else "Models", "; ".join(facts.models) or DASH),
+        ("Metric" if len(metrics) < 2 else "Metrics", "; ".join(metrics) or DASH),
+        (
+            f"Splits {TIMES_SIGN} repeats",
+            f"{format_count(facts.n_splits)} {TIMES_SIGN} {format_count(facts.n_repeats)}",
+        ),
     ]
     if facts.folds != "stratified":
-        rows.append(("Folds", _FOLDS.get(facts.folds, MISSING)))
+        rows.append(("Folds", _FOLDS.get(facts.folds, DASH)))
     rows.append(("Rows used", f"{format_count(facts.n_rows)} of {format_count(facts.n_rows_total)}"))
     if facts.n_unlabeled:
         rows.append(("Rows without labels", format_count(facts.n_unlabeled)))
@@ -74,7 +77,7 @@ def _design(evaluation: EvaluationReport) -> list[Fact]:
         words = ", ".join(map(amount_in_words, facts.labels))
         of = "of all rows" if facts.task == "regression" else "of each class"
         drawn = f"{words} {of}, each drawn {format_count(facts.n_draws)} times"
-        trained = _TRAINED.get(facts.train_on, MISSING)
+        trained = _TRAINED.get(facts.train_on, DASH)
         rows += [("Labels that the selection sees", drawn), ("Labels that train models", trained)]
     if facts.n_classes:
         classes = ", ".join(map(format_count, facts.n_classes))
@@ -125,7 +128,7 @@ def _setting(setting: Setting, place: int, *, is_simple: bool) -> dict[str, Any]
 def _split_folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Split figures into those shown unfolded and those folded; None without figures."""
     shown = [item for item in items if item["figure"] is not None or item.get("rows")]
-    return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]} if items else None
+    return {"open": shown[:FIGURES_SHOWN] or items[:1], "more": shown[FIGURES_SHOWN:]} if items else None
 
 
 def _figure(plot: Plot | None, index: int, prefix: str) -> str | None:
@@ -231,9 +234,9 @@ def _comparison(one: CurvePanel) -> dict[str, Any]:
 def _difference_cells(row: Difference) -> list[Cell]:
     """Return cells of a difference, its interval and its p-value; dashes if there is none."""
     if row.difference is None:
-        return [Cell(MISSING)] * 3
+        return [Cell(DASH)] * 3
     has_interval = row.low is not None and row.high is not None
-    interval = f"{format_number(row.low)} to {format_number(row.high)}" if has_interval else MISSING
+    interval = f"{format_number(row.low)} to {format_number(row.high)}" if has_interval else DASH
     is_tiny = row.p_value is not None and 0 <= row.p_value < 1e-4
     p_value = "< 0.0001" if is_tiny else format_number(row.p_value)
     return [number_cell(row.difference), Cell(interval), Cell(p_value)]
@@ -256,7 +259,7 @@ def _cost(cost: Cost) -> list[Fact]:
     return [
         ("Rankings", format_count(cost.n_selections)),
         ("Units of tests", format_count(cost.n_tests)),
-        ("Time of units", ", ".join(stages) or MISSING),
+        ("Time of units", ", ".join(stages) or DASH),
         ("Wall time", format_seconds(cost.wall_seconds)),
         ("Threads", format_count(cost.threads)),
         ("Waiting and scheduling", format_percent(cost.overhead)),

@@ -19,11 +19,11 @@ SPARSE = 0.3
 """Share of zeros from which on whole numbers may be counts: ratings, levels and most images have fewer."""
 TYPICAL, LARGE = 5.0, 10.0
 """Largest median of counts above zero, and of logarithms; and least ratio of the largest count to that median."""
-UNEVEN = 1.5
+UNEVEN_TOTALS = 1.5
 """Least ratio of the sums of rows, between their 5th and 95th percentile, that counts of other totals have."""
 MANY, LONELY = 15, 3
 """Number of classes from which on whole numbers may be a target, and of rows that each class has if they are none."""
-FEW_VALUES, LEAST_ROWS = 5, 50
+FEW_CLASSES, LEAST_ROWS = 5, 50
 """Number of values of a target up to which they may be classes, and of labeled rows that it takes."""
 
 
@@ -86,7 +86,7 @@ def _scalings(method: Method) -> list[str]:
 
 def _is_uneven(X: np.ndarray) -> bool:
     low, high = np.percentile(X.sum(axis=1), [5, 95])
-    return bool(high >= UNEVEN * low)
+    return bool(high >= UNEVEN_TOTALS * low)
 
 
 def _on_labels(context: Context) -> list[RunWarning]:
@@ -104,7 +104,7 @@ def _on_labels(context: Context) -> list[RunWarning]:
     rows = np.unique(np.linspace(0, context.tiles.shape.n_samples - 1, 4 * ROWS).astype(np.int64))
     sampled_labels = context.labels_of(rows)
     values = np.unique(sampled_labels.values[sampled_labels.is_labeled]) if sampled_labels is not None else np.empty(0)
-    if not 1 < values.size <= FEW_VALUES:
+    if not 1 < values.size <= FEW_CLASSES:
         return []
     text = f"the target has {values.size} values: if they are classes, set data.task: classification"
     return [RunWarning("classes or target", HINT, text)]

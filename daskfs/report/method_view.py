@@ -8,9 +8,9 @@ from typing import Any
 from daskfs.report.model import Correlation, EliminationReport, Round, SolutionReport, TradeOff
 from daskfs.report.plots import objective_curve, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
-from daskfs.report.values import MISSING, format_count, format_number, format_percent, full_number, plottable, positive
+from daskfs.report.values import DASH, format_count, format_number, format_percent, full_number, plottable, positive
 
-COLUMNS = {
+FIELD_MEANINGS = {
     "mean": "mean over the rows",
     "minimum": "smallest value",
     "maximum": "largest value",
@@ -85,7 +85,7 @@ def solution_view(solution: SolutionReport, index: int, label: str) -> dict[str,
     facts = [
         ("Updates of targets", iterations),
         ("Rounds of the loop", format_count(solution.n_rounds)),
-        ("Systems solved by", _SOLVERS.get(solution.solver, MISSING)),
+        ("Systems solved by", _SOLVERS.get(solution.solver, DASH)),
         ("Features of a score above 0", format_count(solution.n_active)),
         ("KKT residual of these", format_number(solution.kkt_active)),
         ("KKT value of others (1 at most)", format_number(solution.kkt_inactive)),
@@ -111,7 +111,7 @@ def _guard(solution: SolutionReport) -> str:
 
 def _correlation_facts(correlation: Correlation) -> list[Fact]:
     """Return method, rows and error bounds of the distance correlations."""
-    how = _CORRELATIONS.get(correlation.correlation, MISSING)
+    how = _CORRELATIONS.get(correlation.correlation, DASH)
     if correlation.n_components is not None:
         how += f", {format_count(correlation.n_components)} components at most"
     facts = [
@@ -139,7 +139,7 @@ _ROUNDS_SHOWN = 40
 def elimination_view(elimination: EliminationReport) -> dict[str, Any]:
     """Return facts and rounds of an elimination: at most 40 evenly spaced rounds, with the first and last."""
     rounds = elimination.rounds
-    facts = [("Route", _ROUTES.get(elimination.route, MISSING))]
+    facts = [("Route", _ROUTES.get(elimination.route, DASH))]
     if elimination.n_landmarks is not None:
         facts.append(("Landmarks", format_count(elimination.n_landmarks)))
     if elimination.n_rows is not None:
@@ -147,7 +147,7 @@ def elimination_view(elimination: EliminationReport) -> dict[str, Any]:
     facts.append(("Rounds", format_count(len(rounds))))
     radius = next((one.radius for one in rounds if one.radius is not None), None)
     if radius is not None:
-        facts.append(("R\N{SUPERSCRIPT TWO}", _RADIUS.get(radius, MISSING)))
+        facts.append(("R\N{SUPERSCRIPT TWO}", _RADIUS.get(radius, DASH)))
     last = len(rounds) - 1
     places = sorted({i * last // (_ROUNDS_SHOWN - 1) for i in range(_ROUNDS_SHOWN)}) if rounds else []
     return {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, model_validator
 
 from daskfs.errors import StoreError
-from daskfs.report.values import MISSING, as_number, format_text
+from daskfs.report.values import DASH, as_number, format_text
 from daskfs.run_warning import RunWarning
 
 Number = Annotated[int | float | None, PlainValidator(as_number)]
@@ -56,8 +56,8 @@ class SampleColumn(ReportPart):
     """Times of rows, or the names of their batches."""
 
     n_distinct: Number = None
-    first: str = MISSING
-    last: str = MISSING
+    first: str = DASH
+    last: str = DASH
     names: list[str] = []
 
 
@@ -426,7 +426,7 @@ class EvaluationDesign(ReportPart):
     n_classes: list[Number] = []
     n_subsets: Number = None
     n_informative: Number = None
-    seed: Text = MISSING
+    seed: Text = DASH
 
 
 class Cost(ReportPart):

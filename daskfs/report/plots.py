@@ -43,19 +43,19 @@ SERIES: tuple[tuple[str, str], ...] = (
 )
 INK = ("#4a5665", "#b4bfcc")
 LINE = ("#9aa5b1", "#5d6875")
-GRID = ("#e3e7ec", "#2b343e")
+GRID_COLORS = ("#e3e7ec", "#2b343e")
 PAPER = ("#fefeff", "#171d24")
 
 THEME: dict[str, tuple[str, str]] = {
     "plot-ink": INK,
     "plot-line": LINE,
-    "plot-grid": GRID,
+    "plot-grid": GRID_COLORS,
     "plot-paper": PAPER,
     **{f"series-{i}": pair for i, pair in enumerate(SERIES)},
 }
 """CSS variable names (without the dashes) and their colors on a light and on a dark page."""
 
-_VARIABLE = {light: f"var(--{name}, {light})" for name, (light, _) in THEME.items()}
+_THEME_VARIABLES = {light: f"var(--{name}, {light})" for name, (light, _) in THEME.items()}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _DASHES = ("-", "--", ":", "-.")
 _SETTINGS: dict[Any, dict[str, Any]] = {
@@ -71,7 +71,7 @@ _SETTINGS: dict[Any, dict[str, Any]] = {
     "axes.grid": {"axis": "y"},
     "axes.spines": {"left": False, "right": False, "top": False},
     "axes.formatter": {"limits": (-4, 5), "useoffset": False},
-    "grid": {"color": GRID[0], "linewidth": 1},
+    "grid": {"color": GRID_COLORS[0], "linewidth": 1},
     "xtick": {"color": LINE[0], "labelcolor": INK[0]},
     "ytick": {"labelcolor": INK[0]},
     "xtick.major": {"size": 4},
@@ -340,7 +340,7 @@ def pixel_image(levels: Sequence[Sequence[Number]], *, description: str) -> str 
 def _pixel_color(level: float) -> str:
     """Return one of 32 grays, the color of a marked pixel, or an empty string."""
     if level == -1:
-        return _VARIABLE[SERIES[1][0]]
+        return _THEME_VARIABLES[SERIES[1][0]]
     if not level >= 0:
         return ""
     gray = min(int(level) // 8, 31) * 255 // 31
@@ -562,7 +562,7 @@ def _svg(figure: Figure, prefix: str, description: str, scale: float = 1) -> str
 
     def restyled(tag: re.Match[str]) -> str:
         text = _DROPPED.sub("", " ".join(tag[0].split()))
-        return _ID.sub(f"{prefix}-", _HEX.sub(lambda color: _VARIABLE.get(color[0], color[0]), text))
+        return _ID.sub(f"{prefix}-", _HEX.sub(lambda color: _THEME_VARIABLES.get(color[0], color[0]), text))
 
     # The first definition is the style sheet.
     body = buffer.getvalue().partition("</defs>")[2].rpartition("</svg>")[0]

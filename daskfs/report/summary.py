@@ -57,13 +57,13 @@ from daskfs.store.tiles import Tiles
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 
-LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "pynndescent", "zarr")
+LIBRARIES_REPORTED = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "pynndescent", "zarr")
 CURVE_POINTS = 1500
 PVALUE_BINS = 20
-LEVEL = 0.05
+USUAL_FDR = 0.05
 """False discovery rate up to which features count as more than chance, unless select.fdr gives another."""
-TOP = 30
-EXCLUDED = 200
+TOP_FEATURES = 30
+EXCLUDED_LISTED = 200
 DROPPED = 50
 BETTER_SEARCH = {
     "cells": "raise graph.recall, or compare rows in principal components (transform: {graph: zscore+pca=50})",
@@ -75,7 +75,11 @@ BETTER_SEARCH = {
 
 def versions() -> dict[str, str]:
     """Return the versions of all software that affects the results."""
-    return {"daskfs": __version__, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
+    return {
+        "daskfs": __version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in LIBRARIES_REPORTED},
+    }
 
 
 @cache
@@ -187,7 +191,7 @@ def significance_facts(store: Store, plan: Plan) -> dict[str, Any] | None:
 
 
 def _level(settings: RunSettings) -> float:
-    return LEVEL if settings.fdr is None else settings.fdr
+    return USUAL_FDR if settings.fdr is None else settings.fdr
 
 
 def best_features(store: Store, plan: Plan, verdict: Mapping[str, Any] | None = None) -> dict[str, list[int]]:
@@ -557,7 +561,7 @@ def _method(method: Method, table: np.ndarray, names: list[str], level: float) -
         "columns": fields,
         "top": [
             {"rank": rank, "feature": int(f), "name": names[f], "values": [float(v) for v in rows[:, f]]}
-            for rank, f in enumerate(ranked[:TOP], start=1)
+            for rank, f in enumerate(ranked[:TOP_FEATURES], start=1)
         ],
     }
 
@@ -679,4 +683,4 @@ def _excluded_features(
         {"feature": feature, "name": names[feature], "note": note, "methods": labels}
         for (feature, note), labels in sorted(by_feature.items())
     ]
-    return {"total": len({feature for feature, _ in by_feature}), "rows": rows[:EXCLUDED]}
+    return {"total": len({feature for feature, _ in by_feature}), "rows": rows[:EXCLUDED_LISTED]}

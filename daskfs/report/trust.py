@@ -17,11 +17,11 @@ from daskfs.store.context import Context
 
 ROWS = 2000
 """Sampled rows on which first features are compared."""
-LEAST_ROWS = 50
+SEPARATING_ROWS = 50
 """Labeled rows from which on a feature that separates them is no accident."""
 COPY, TARGET = 0.95, 0.9999
 """Absolute correlations from which on a feature is a copy of another, or of the target."""
-FEW = 10
+FEW_LABELED = 10
 """Labeled rows below which a class says little, and names that are listed."""
 LEAK, BEATEN, LABELS_SEEN = "leak: ", "no better than random", "labels seen"
 """Kinds of warnings: about a leak, before what the feature does; about methods that a random order beats; about methods
@@ -114,7 +114,7 @@ def _leak(values: np.ndarray, labels: Labels) -> str:
     """Describe how one feature gives the label away; empty if it does not."""
     is_used = labels.is_labeled & np.isfinite(values)
     x, y = values[is_used].astype(np.float64), labels.values[is_used]
-    if x.size < LEAST_ROWS:
+    if x.size < SEPARATING_ROWS:
         return ""
     if labels.task == "regression":
         moved = x - x.mean(), y - y.mean()
@@ -131,8 +131,8 @@ def repeated_names_warnings(names: Sequence[str]) -> list[RunWarning]:
     if not repeated:
         return []
     text = (
-        f"several features are named {first_few(repeated, FEW)}: tables tell them apart by number (column feature); "
-        "give each a name of its own"
+        f"several features are named {first_few(repeated, FEW_LABELED)}: tables tell them apart by number (column "
+        "feature); give each a name of its own"
     )
     return [RunWarning("names twice", LIMITS, text)]
 
@@ -141,11 +141,11 @@ def _few_rows(labels: LabelCounts | None) -> list[RunWarning]:
     if labels is None or labels.task != "classification":
         return []
     counts = zip(labels.classes, labels.by_class, strict=True)
-    few = [f"'{name}' {count}" for name, count in counts if 0 < count < FEW]
+    few = [f"'{name}' {count}" for name, count in counts if 0 < count < FEW_LABELED]
     if not few:
         return []
     text = (
-        f"labeled rows are few of some classes ({first_few(few, FEW)}): their part of a score by classes is uncertain; "
-        "label more, or merge classes"
+        f"labeled rows are few of some classes ({first_few(few, FEW_LABELED)}): their part of a score by classes is "
+        "uncertain; label more, or merge classes"
     )
     return [RunWarning("few labels", LIMITS, text)]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-MISSING = "\N{EN DASH}"
+DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
-TIMES = "\N{MULTIPLICATION SIGN}"
+TIMES_SIGN = "\N{MULTIPLICATION SIGN}"
 
 # Control characters are not allowed in HTML, lone surrogates cannot be encoded as UTF-8, and text direction overrides
 # would reorder the text next to a name.
@@ -78,7 +78,7 @@ def format_number(value: object) -> str:
     """Format a float with four significant digits, an integer with all digits, other values as a word or sign."""
     number = as_float(value)
     if number is None:
-        return MISSING
+        return DASH
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -172,7 +172,7 @@ def format_seconds(value: object) -> str:
 def format_time(value: object) -> str:
     """Format an ISO 8601 time without its ``T`` and fractions of a second; other text is returned unchanged."""
     if not isinstance(value, str):
-        return MISSING if value is None else str(value)
+        return DASH if value is None else str(value)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
@@ -185,15 +185,15 @@ def format_time(value: object) -> str:
 def format_text(value: object) -> str:
     """Format any value for a sentence or a table: booleans as yes and no, numbers, joined lists."""
     if value is None or value == "":
-        return MISSING
+        return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return format_number(value)
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {format_text(item)}" for key, item in value.items()) or MISSING
+        return ", ".join(f"{key}: {format_text(item)}" for key, item in value.items()) or DASH
     if isinstance(value, list):
-        return ", ".join(format_text(item) for item in value) or MISSING
+        return ", ".join(format_text(item) for item in value) or DASH
     return str(value)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import compress, zip_longest
 from typing import Any, NamedTuple
 
-from daskfs.report.batches import SHOWN
+from daskfs.report.batches import BATCHES_SHOWN
 from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
-from daskfs.report.method_view import COLUMNS, elimination_view, solution_view, trade_off_view
+from daskfs.report.method_view import FIELD_MEANINGS, elimination_view, solution_view, trade_off_view
 from daskfs.report.model import (
     Agreement,
     DataReport,
@@ -37,8 +37,8 @@ from daskfs.report.plots import (
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.terminal import BEST, comparison_sentence, significance_sentence, verdict_sentence
 from daskfs.report.values import (
-    MISSING,
-    TIMES,
+    DASH,
+    TIMES_SIGN,
     format_bytes,
     format_count,
     format_number,
@@ -84,7 +84,7 @@ def page(report: Report) -> dict[str, Any]:
         "data": None if report.data is None else _data(report.data, report.warnings),
         "methods": _methods(report),
         "redundancy": None if report.redundancy is None else _redundancy(report.redundancy),
-        "n_batches": SHOWN,
+        "n_batches": BATCHES_SHOWN,
         "evaluation": evaluation_view(report.evaluation),
         "graphs": graphs,
         "stages": _stages(report.stages) if report.stages else None,
@@ -134,7 +134,7 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     size = "" if data.bytes is None else f"{format_bytes(data.bytes)}, {_storage(data)}"
     n_classes = f"{len(data.classes):,} classes" if data.classes else ""
     return [
-        (f"Rows {TIMES} features", f"{format_count(rows)} {TIMES} {format_count(data.n_features)}", size),
+        (f"Rows {TIMES_SIGN} features", f"{format_count(rows)} {TIMES_SIGN} {format_count(data.n_features)}", size),
         ("Labeled rows", format_count(labeled), share),
         ("Task", format_text(data.task or ("unsupervised" if report.data else None)), n_classes),
         ("Run time", format_seconds(seconds), "" if seconds is None else "wall time"),
@@ -175,7 +175,7 @@ def _data(data: DataReport, warnings: Sequence[RunWarning]) -> dict[str, Any]:
         ("Storage", _storage(data)),
         *([] if data.density is None else [("Density", format_percent(data.density))]),
         ("Value type", format_text(data.dtype)),
-        ("Tiles", f" {TIMES} ".join(format_count(size) for size in data.tile_shape) or MISSING),
+        ("Tiles", f" {TIMES_SIGN} ".join(format_count(size) for size in data.tile_shape) or DASH),
         ("Size", format_bytes(data.bytes)),
     ]
     if data.missing is not None:
@@ -238,7 +238,7 @@ def _method(method: MethodReport, index: int, n_features: Number, axis: str) -> 
         "label": label,
         "facts": [
             ("Criterion", format_text(method.method)),
-            ("Order", _ORDERS.get(direction, MISSING)),
+            ("Order", _ORDERS.get(direction, DASH)),
             ("Ranked", format_count(method.n_ranked)),
             ("Excluded", format_count(method.n_excluded)),
             *([("More than chance", format_count(method.n_significant))] if method.pvalues else []),
@@ -298,7 +298,7 @@ def image_plot(method: MethodReport) -> Plot | None:
 
 
 def _as_image(image: Image, label: str = "") -> str:
-    size = f" {TIMES} ".join(format_count(number) for number in image.shape)
+    size = f" {TIMES_SIGN} ".join(format_count(number) for number in image.shape)
     what = "Ranks" if image.by_rank else "Scores"
     return f"{what} of {label} as an image of {size}" if label else f"{what} as an image of {size}"
 
@@ -330,7 +330,7 @@ def _top(method: MethodReport) -> dict[str, Any]:
     for row, values, bar in zip(method.top, table, bars([v[0] if v else None for v in table], *worst), strict=True):
         shown = [_whole(value) if whole else value for value, whole in zip(values, is_whole, strict=True)]
         rows.append((row, [number_cell(value, bar=None if i else bar) for i, value in enumerate(shown)]))
-    described = [(name, COLUMNS[name]) for name in columns if name in COLUMNS]
+    described = [(name, FIELD_MEANINGS[name]) for name in columns if name in FIELD_MEANINGS]
     return {"columns": columns, "rows": rows, "described": described, "is_from_worst": bool(worst)}
 
 

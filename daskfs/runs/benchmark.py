@@ -24,7 +24,7 @@ from daskfs.execution.signals import stoppable
 from daskfs.job.blocks import ClusterBlock, DataBlock, OutputBlock
 from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
-from daskfs.job.job import LABEL_BYTES, Job, make_job
+from daskfs.job.job import METHOD_LABEL_BYTES, Job, make_job
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import EVERY, check_names, with_every
 from daskfs.job.storage import DESCRIPTION, StorageKeys, with_storage_access
@@ -136,7 +136,7 @@ def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
     """
     study: Study = check_block(Study, raw, where)
     try:
-        check_names(list(study.datasets), "data set", LABEL_BYTES, "it names a directory")
+        check_names(list(study.datasets), "data set", METHOD_LABEL_BYTES, "it names a directory")
     except JobError as error:
         msg = f"{where}: {error}"
         raise JobError(msg) from None

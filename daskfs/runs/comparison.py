@@ -24,7 +24,7 @@ from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_ta
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.execution.progress import Silent
 from daskfs.job.checks import check_block
-from daskfs.job.job import LABEL_BYTES
+from daskfs.job.job import METHOD_LABEL_BYTES
 from daskfs.job.methods import check_names
 from daskfs.runs.manifest import lock_directory, open_finished
 from daskfs.stages.stage import Plan
@@ -405,7 +405,7 @@ def compare_runs(
     paths = [as_path(run) for run in runs]
     names = [path.name for path in paths]
     names = [f"{p.parent.name}-{p.name}" if names.count(p.name) > 1 else p.name for p in paths]
-    check_names(names, "run", LABEL_BYTES, "it stands for a data set")
+    check_names(names, "run", METHOD_LABEL_BYTES, "it stands for a data set")
     evaluated_runs = [open_evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
     store = Store(as_output_path(output))
     with lock_directory(store, layout.STUDY_JSON, "daskfs comparison", "--output", Silent().message):

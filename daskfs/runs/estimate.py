@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS, SAMPLE_BYTES = 50_000, 2**28
 """Most rows of the larger part, and bytes of their values."""
-FEWEST_ROWS = 5000
+LARGER_PART_ROWS = 5000
 """Rows of the larger part, however wide they are; data with fewer are ranked whole."""
 SMALLER = 4
 """The smaller part has the rows of the larger one divided by this."""
 FIRST_ROWS = 2000
 """Rows of a first run, whose time is what any run takes: start, compiled passes, planning and report."""
-GROUP_ROWS = 2000
+PART_GROUP_ROWS = 2000
 """Fewest rows per group in a part, in which groups are smaller than in the whole."""
 UNLIKE = 0.2
 """Least share of the units of the smaller part in excess of its work, from which the time of a unit is found."""
@@ -158,7 +158,7 @@ def _rows_of_part(run: PlannedRun) -> int:
     fitting = SAMPLE_BYTES * shape.n_samples // max(shape.x_bytes, 1)
     evaluated = first_parameters(run.stages, DESIGN_STAGE)
     least = 1 if evaluated is None else evaluated.max_samples
-    return min(max(min(max(fitting, FEWEST_ROWS), SAMPLE_ROWS), least), shape.n_samples)
+    return min(max(min(max(fitting, LARGER_PART_ROWS), SAMPLE_ROWS), least), shape.n_samples)
 
 
 def _here(settings: ClusterSettings) -> ClusterSettings:
@@ -222,7 +222,7 @@ def _in_form_of(whole: Stage, stage: Stage, n_rows: int) -> Stage:
     p, of_whole, n_units = stage.parameters, whole.parameters, stage.n_units
     if isinstance(p, SearchParameters) and isinstance(of_whole, SearchParameters):
         cut = p.partitioning
-        n_groups = max(cut.n_groups, min(of_whole.partitioning.n_groups, n_rows // GROUP_ROWS))
+        n_groups = max(cut.n_groups, min(of_whole.partitioning.n_groups, n_rows // PART_GROUP_ROWS))
         members, n_cells = max(16 * p.k, int(LARGEST_GROUP * n_rows / n_groups)), max(n_groups, cut.n_cells)
         cut = dataclasses.replace(cut, n_groups=n_groups, n_cells=n_cells, max_members=members)
         p, n_units = dataclasses.replace(p, partitioning=cut), n_groups if stage.is_of(BUILD_STAGE) else n_units

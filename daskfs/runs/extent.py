@@ -2,7 +2,7 @@
 
 By default every training fold is ranked again, which may need more memory or time than the run itself. If the job names
 `setting`, the evaluation runs in full or is refused. Otherwise it is thinned until it fits a worker's memory and takes
-at most :data:`SHARE` of the time of the run, or :data:`ALWAYS_SECONDS`.
+at most :data:`EVALUATION_SHARE` of the time of the run, or :data:`ALWAYS_SECONDS`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.store.shape import Shape
 
-SHARE = 0.5
+EVALUATION_SHARE = 0.5
 """Maximum time of an evaluation by default, as a fraction of the time of the run."""
 ALWAYS_SECONDS = 60.0
 """Time allowed for any evaluation, however short the run is, in seconds of one core."""
 ENOUGH_ROWS = 1000
 """Labeled rows below which features are thinned before rows."""
-FEWEST_ROWS = 100
+FEWEST_LABELED = 100
 """Minimum number of labeled rows; an evaluation that does not fit with so many is left out."""
 ENOUGH_FEATURES = 500
 """Minimum number of features that joint methods rank."""
@@ -79,7 +79,7 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
         for all_features in tested:
             yield from (Extent(n, all_features, joint) for n in rows)
     if evaluate.is_thinned:
-        few = _halvings(min(rows[-1], n_rows), FEWEST_ROWS)
+        few = _halvings(min(rows[-1], n_rows), FEWEST_LABELED)
         yield from (Extent(n, tested[-1], joint) for joint in dict.fromkeys((None, features[-1])) for n in few)
 
 
@@ -105,7 +105,7 @@ def is_affordable(
     if evaluate.is_sized or not evaluate.is_thinned:
         return True
     again = evaluate.n_splits * evaluate.n_repeats * ranking_seconds(used, methods, extent.joint_features)
-    return again <= max(ALWAYS_SECONDS, SHARE * ranking_seconds(shape, methods))
+    return again <= max(ALWAYS_SECONDS, EVALUATION_SHARE * ranking_seconds(shape, methods))
 
 
 def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int | None = None) -> float:
@@ -143,6 +143,6 @@ def describe_extent(extent: Extent, full: Extent, n_rows: int, n_features: int, 
     if parts == [NO_ALL_FEATURES]:
         return f"evaluation: it {NO_ALL_FEATURES}, with which it would not fit a worker"
     return (
-        f"evaluation: so that it fits a worker and takes at most about {SHARE:.0%} of the time of the run itself, it "
-        f"{', and '.join(parts)}; name evaluate.setting to evaluate in full"
+        f"evaluation: so that it fits a worker and takes at most about {EVALUATION_SHARE:.0%} of the time of the run "
+        f"itself, it {', and '.join(parts)}; name evaluate.setting to evaluate in full"
     )

@@ -15,14 +15,14 @@ from daskfs.kernels.digits import loses_digits
 from daskfs.kernels.labels import LabelCounter, LabelCounts
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
 from daskfs.kernels.statistics.moments import row_blocks
-from daskfs.runs.status import LISTED, describe_counts, describe_tiles
+from daskfs.runs.status import RETRIES_LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.base import SAMPLE_COLUMNS
-from daskfs.sources.column_profile import FEW
+from daskfs.sources.column_profile import FEW_LABEL_VALUES
 from daskfs.sources.description import describe_source
 from daskfs.sources.labels import LabelEncoding, classes_note
-from daskfs.sources.sample_columns import COLUMNS
+from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS
 from daskfs.store.row_names import describe_row_names
 from daskfs.store.shape import Shape
 from daskfs.tiles.shapes import MAX_TILE_BYTES, plan_shape
@@ -84,7 +84,9 @@ def needed_keys(description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _serves(column: Mapping[str, Any]) -> bool:
     """Return whether a column can be labels with ``task: auto``."""
-    return column["type"] == "number" or (column["n_distinct"] is not None and 1 < column["n_distinct"] <= FEW)
+    return column["type"] == "number" or (
+        column["n_distinct"] is not None and 1 < column["n_distinct"] <= FEW_LABEL_VALUES
+    )
 
 
 def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
         "warnings": list(map(str, source.verify())),
         **{key: value for name in counts for key, value in describe_counts(name, names, counts[name]).items()},
         "n_constant": int(constant.sum()),
-        "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],
+        "constant": [names[i] for i in np.flatnonzero(constant)[:RETRIES_LISTED]],
         **describe_equal(np.where(constant, np.arange(first.size), first), names),
     }
     if labels is not None and labels.task == "classification":
@@ -128,7 +130,7 @@ def _count_labels(source: Source, task: str, unlabeled: str) -> LabelCounts | No
 def _describe_column(source: Source, name: str) -> dict[str, Any] | None:
     if (column := source.sample_column(name)) is None:
         return None
-    column_values = COLUMNS[name](column.parts, column.origin)
+    column_values = SAMPLE_COLUMN_KINDS[name](column.parts, column.origin)
     for _ in column_values.stored():
         pass
     return column_values.described()

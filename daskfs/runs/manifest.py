@@ -29,7 +29,17 @@ from daskfs.stages.stage import digest
 from daskfs.storage import LocalPath, ObjectPath, PathName, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.lease import LOOK_SECONDS, LOOKS, Lease, LockState, Owner, hold_lease, in_use, lease_state, waiting
+from daskfs.store.lease import (
+    LOOKS,
+    MAX_POLL_SECONDS,
+    Lease,
+    LockState,
+    Owner,
+    hold_lease,
+    in_use,
+    lease_state,
+    waiting,
+)
 from daskfs.store.second_look import look_twice
 from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
@@ -161,7 +171,7 @@ def _take(handle: int, root: Path, key: str, tell: Callable[[str], None], wait_s
             while not _is_owned(handle):
                 if time.monotonic() >= give_up:
                     raise in_use(root, holder, key)
-                pause.wait(min(LOOK_SECONDS, wait_seconds / LOOKS))
+                pause.wait(min(MAX_POLL_SECONDS, wait_seconds / LOOKS))
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise

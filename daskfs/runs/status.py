@@ -47,7 +47,7 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.tiles.plan import TilePlan
 
-LISTED = 20
+RETRIES_LISTED = 20
 
 
 def describe_counts(what: str, names: Sequence[str], counts: np.ndarray) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def describe_counts(what: str, names: Sequence[str], counts: np.ndarray) -> dict
 
     `counts` is an integer array of shape (n_features,); `what` is the key of the result, as in "missing".
     """
-    most = np.argsort(-counts, kind="stable")[:LISTED]
+    most = np.argsort(-counts, kind="stable")[:RETRIES_LISTED]
     return {f"n_{what}": int(counts.sum()), what: {names[i]: int(counts[i]) for i in most[counts[most] > 0]}}
 
 
@@ -87,7 +87,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         "warnings": [one["text"] for one in tiles.store.read_json(layout.SOURCE_WARNINGS, list) or ()],
         **describe_counts("missing", names, tiles.n_missing()),
         "n_constant": constant.size,
-        "constant": [names[i] for i in constant[:LISTED]],
+        "constant": [names[i] for i in constant[:RETRIES_LISTED]],
         **describe_equal(tiles.first_equal(), names),
     }
 

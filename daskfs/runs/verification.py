@@ -56,7 +56,7 @@ MAX_LEFT_OVER = 1000
 """Maximum number of left-over files that are listed; all are counted."""
 SAME = 1e-9
 """Relative tolerance between norms and moments computed on two machines."""
-MISSING = "is missing"
+IS_MISSING = "is missing"
 
 
 class _CheckedRecords(RecordFiles):
@@ -446,7 +446,7 @@ class _Unit:
                 self.checked.update({kind: n_bytes is not None, "bytes": n_bytes or 0})
                 if text:
                     problem = _problem(path, f"{what} {text}", stage.name, unit)
-                    (self.absent if text == MISSING else self.damaged).append(problem)
+                    (self.absent if text == IS_MISSING else self.damaged).append(problem)
 
 
 # --------------------------------------------------------------------------------------------------------- single files
@@ -458,7 +458,7 @@ def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bo
         else:
             n_bytes, read, carried = read_checksums(path, is_chunk=is_chunk)
     except (FileNotFoundError, NotADirectoryError):
-        return MISSING, None
+        return IS_MISSING, None
     except IsADirectoryError:
         return "is a directory", None
     except OSError as error:

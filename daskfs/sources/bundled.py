@@ -14,9 +14,9 @@ from daskfs.sources.checks import block_dtype, check_range, check_shape, refuse_
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
 
-SCHEME = "sklearn:"
+SKLEARN_SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
-IMAGE_SHAPES = {f"{SCHEME}digits": (8, 8)}
+IMAGE_SHAPES = {f"{SKLEARN_SCHEME}digits": (8, 8)}
 """Rows and columns of the images whose pixels are the features of a source."""
 
 
@@ -25,7 +25,7 @@ class BundledSource(LabeledSource):
 
     def __init__(self, spec: SourceSpec) -> None:
         refuse_options(spec)
-        name = spec.source.removeprefix(SCHEME)
+        name = spec.source.removeprefix(SKLEARN_SCHEME)
         if name not in BUNDLED:
             msg = (
                 f"scikit-learn ships no data set {name!r} that daskfs knows; there are {shorten_names(BUNDLED)}."

@@ -19,10 +19,10 @@ MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
 NUMBER = r"^[-+]?(?:(?:[0-9]+(?:{0}[0-9]*)?|{0}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$"
 GROUPED = r"^[-+]?[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+$"
 """Regular expressions of numbers with a decimal sign, and of those in which that may separate thousands."""
-SIGNS = {".": r"\.", ",": ","}
+DECIMAL_SIGNS = {".": r"\.", ",": ","}
 SEPARATED = "^[-+]?[0-9]{1,3}(?:[., '\u00a0\u202f][0-9]{3})+(?:[.,][0-9]+)?$"
 """Regular expression of numbers with signs that may separate thousands."""
-SPELLED = "|".join([*(NUMBER.format(sign) for sign in SIGNS.values()), SEPARATED])
+SPELLED = "|".join([*(NUMBER.format(sign) for sign in DECIMAL_SIGNS.values()), SEPARATED])
 THOUSAND = 1000.0
 
 
@@ -44,8 +44,8 @@ class Numerals:
     @classmethod
     def of_table(cls, cells: list[str]) -> Numerals:
         """Return the numerals of a table, by the decimal sign of most unambiguous cells; a point if there are none."""
-        counts = dict.fromkeys(SIGNS, 0)
-        for sign, signs in SIGNS.items():
+        counts = dict.fromkeys(DECIMAL_SIGNS, 0)
+        for sign, signs in DECIMAL_SIGNS.items():
             is_number, is_grouped = re.compile(NUMBER.format(signs)).match, re.compile(GROUPED.format(signs)).match
             counts[sign] = sum(1 for cell in cells if sign in cell and is_number(cell) and not is_grouped(cell))
         return cls("," if counts[","] > counts["."] else ".", any(counts.values()))
@@ -109,7 +109,7 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    sign = SIGNS[numerals.decimal]
+    sign = DECIMAL_SIGNS[numerals.decimal]
     is_number = pc.match_substring_regex(cells, NUMBER.format(sign))
     is_odd = pc.or_(pc.invert(is_number), _may_be_grouped(cells, numerals, is_number))
     places = np.flatnonzero(np.asarray(is_odd.fill_null(False)))  # noqa: FBT003
@@ -136,7 +136,7 @@ def _may_be_grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
     if numerals.is_sure:
         return none
     has_sign = pc.and_(is_number, pc.match_substring(cells, numerals.decimal))
-    is_grouped = pc.match_substring_regex(cells, GROUPED.format(SIGNS[numerals.decimal]))
+    is_grouped = pc.match_substring_regex(cells, GROUPED.format(DECIMAL_SIGNS[numerals.decimal]))
     plain = cells.filter(pc.and_not(is_number, has_sign))
     if not pc.any(has_sign).as_py() or not len(plain) or not pc.all(pc.or_(is_grouped, pc.invert(has_sign))).as_py():
         return none

@@ -13,11 +13,11 @@ from daskfs.sources.cells import DECIMAL_POINT, NonNumeric, Numerals, booleans_o
 from daskfs.sources.columns import plain
 from daskfs.sources.values import decoded
 
-LABELS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
+LABEL_WORDS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
 GROUPS = {"batch", "donor", "group", "patient", "plate", "sample", "site", "subject"}
-TIMES = {"date", "time", "timestamp"}
+TIME_WORDS = {"date", "time", "timestamp"}
 """Words in the names of columns that say what they hold."""
-FEW = 50
+FEW_LABEL_VALUES = 50
 """Distinct values up to which a column of text looks like a label."""
 NUMBERS = ("integer", "number", "boolean")
 
@@ -117,17 +117,19 @@ class ColumnProfile:
         """Return a guess: feature, constant, label, group, time, row name, text or empty, or the cells that are odd."""
         n_distinct, kind = len(self.values), self.kind
         is_distinct = self.n_rows > 1 and (self.is_distinct if self.is_many else n_distinct == self.n_rows)
-        is_label = is_named_like(self.name, LABELS) and (kind in NUMBERS or (not self.is_many and n_distinct <= FEW))
+        is_label = is_named_like(self.name, LABEL_WORDS) and (
+            kind in NUMBERS or (not self.is_many and n_distinct <= FEW_LABEL_VALUES)
+        )
         is_repeated = not is_distinct and n_distinct != 1
         guesses = {
             "empty": kind == "empty",
             f"feature but for {self.n_odd} cells, such as {self.odd}": kind == "mixed",
             "row name": self.is_index or (is_distinct and (kind == "text" or self._counts_rows)),
             "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
-            "time": kind == "date" or (is_named_like(self.name, TIMES) and kind in NUMBERS),
+            "time": kind == "date" or (is_named_like(self.name, TIME_WORDS) and kind in NUMBERS),
             "label": is_label,
             "group": is_named_like(self.name, GROUPS) and is_repeated and kind != "number",
-            "label or group": kind not in NUMBERS and not self.is_many and n_distinct <= FEW,
+            "label or group": kind not in NUMBERS and not self.is_many and n_distinct <= FEW_LABEL_VALUES,
             "text": kind not in NUMBERS,
         }
         return next((name for name, holds in guesses.items() if holds), "feature")

@@ -23,7 +23,7 @@ BUCKET_BYTES = 16 << 20
 """Target size of a bucket."""
 MOST_BUCKETS = 1 << 12
 ENTRIES_AT_ONCE = 1 << 18
-BUFFER_BYTES = 32 << 20
+WAITING_BYTES = 32 << 20
 """Maximum bytes of entries, over all buckets, that wait to be written."""
 
 
@@ -43,7 +43,7 @@ class CscRows(SparseParts):
         n_buckets = min(max(1, -(-self.nnz * self._entry.itemsize // BUCKET_BYTES)), MOST_BUCKETS, shape[0])
         self.row_multiple = -(-shape[0] // n_buckets)
         # the pass holds entries as read and sorted; a read holds those of a bucket twice, and their order
-        passing = BUFFER_BYTES + 8 * ENTRIES_AT_ONCE * self._entry.itemsize
+        passing = WAITING_BYTES + 8 * ENTRIES_AT_ONCE * self._entry.itemsize
         self.held_bytes += 16 * shape[1] + max(passing, 4 * BUCKET_BYTES)
         self._lock = threading.Lock()
         self._ordered: _Buckets | None = None
@@ -118,7 +118,7 @@ class _Buckets:
         for start, stop in itertools.pairwise(bounds):
             self._waiting[int(buckets[start])].append(entries[start:stop].copy())
         self._n_waiting += entries.nbytes
-        if self._n_waiting >= BUFFER_BYTES:
+        if self._n_waiting >= WAITING_BYTES:
             self.flush()
 
     def flush(self) -> None:

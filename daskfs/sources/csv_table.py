@@ -23,12 +23,12 @@ from daskfs.sources.values import as_number
 from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
-SCAN_BYTES = 4 << 20
+CSV_SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
 LEAST_RANGE_ROWS = 256
 """Rows of a range unless these take eight times RANGE_BYTES, because each column of a range takes some time."""
 RETURN, QUOTE, POINT = ord("\r"), ord('"'), ord(".")
-INDEX_NAME = ""
+UNNAMED_INDEX = ""
 """Name that pandas and R give to the column of row names, which is the first."""
 DELIMITERS = (",", "\t", ";")
 """Characters between cells; without a choice, the one of these that cuts the header into the most names."""
@@ -80,7 +80,7 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
     n_lines, first_blank = 0, None  # rows that have ended, and the first blank one
     stride = 0  # rows per range
     starts: list[np.ndarray] = []
-    for block in text_blocks(path, size, SCAN_BYTES):
+    for block in text_blocks(path, size, CSV_SCAN_BYTES):
         data = np.frombuffer(block, dtype=np.uint8)
         newlines = np.flatnonzero(data == NEWLINE)
         quotes = np.flatnonzero(data == QUOTE)
@@ -209,7 +209,7 @@ class CsvTable:
             delimiter = "\t"
         layout = scan(path, delimiter, decimal)
         self.columns, self.trailing_blank = layout.columns, layout.trailing_blank
-        self.index_columns = self.columns[:1] if self.columns[0] == INDEX_NAME else ()
+        self.index_columns = self.columns[:1] if self.columns[0] == UNNAMED_INDEX else ()
         self._delimiter, self.numerals, self._ranges = layout.delimiter, layout.numerals, layout.ranges
         self.n_rows, self.row_multiple = layout.ranges.n_rows, layout.ranges.row_multiple
         # Columns of true/false in the ranges read so far; these are not parsed as numbers first.

@@ -19,7 +19,7 @@ from daskfs.sources.csr import CsrParts
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.matrices import DenseMatrix, Folder, Matrix
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.sources.row_names import ROWS_AT_ONCE
+from daskfs.sources.row_names import NAMES_AT_ONCE
 from daskfs.sources.zarr_array import ZarrFolder
 
 
@@ -173,4 +173,4 @@ class MemberSource(LabeledSource):
             yield self._contents.rows.read(name, slice(n_samples, None))
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:
-        return in_rows(self.info.n_samples, lambda rows: self._contents.rows.read(name, rows), ROWS_AT_ONCE)
+        return in_rows(self.info.n_samples, lambda rows: self._contents.rows.read(name, rows), NAMES_AT_ONCE)

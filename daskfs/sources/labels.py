@@ -19,7 +19,7 @@ from daskfs.sources.vocabulary import Vocabulary
 TASKS = ("auto", "classification", "regression")
 AUTO, NONE = "auto", "none"
 """Values of ``data.unlabeled`` that are not labels."""
-SIGNS = ("-1", "1")
+SIGN_NAMES = ("-1", "1")
 # Under task "auto", more classes than this, with fewer rows per class than that, look like a regression target.
 MANY_CLASSES = 50
 ROWS_PER_CLASS = 5
@@ -147,7 +147,7 @@ def refuse_fractions(raw: np.ndarray, method: str) -> None:
 
 def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
     """Return a note, without a full stop, if -1 was read as a class by default, else None."""
-    if unlabeled not in (None, AUTO) or tuple(classes) != SIGNS:
+    if unlabeled not in (None, AUTO) or tuple(classes) != SIGN_NAMES:
         return None
     return (
         "labels hold -1 and 1 only and are read as two classes; set data.unlabeled (convert --unlabeled) to -1 where "
@@ -158,7 +158,7 @@ def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
 def _unlabeled_name(names: Collection[str], unlabeled: str, *, has_minus_one: bool) -> str:
     """Return the name in `names` that marks unlabeled rows, or an empty string."""
     if unlabeled == AUTO:
-        return "-1" if "-1" in names and {*names} != {*SIGNS} and has_minus_one else ""
+        return "-1" if "-1" in names and {*names} != {*SIGN_NAMES} and has_minus_one else ""
     number = as_number(unlabeled)
     # The name of a number depends on whether all labels are whole numbers.
     forms = [unlabeled.strip()] if number is None else [unlabeled.strip(), f"{number:.0f}", repr(number)]

@@ -32,9 +32,9 @@ from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 1 << 20
-HEADER_BYTES = 1 << 20
+MTX_HEADER_BYTES = 1 << 20
 BANNER = b"%%MatrixMarket"
-FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
+MTX_FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 INDICES, VALUES = ("row", "column"), ("value",)
 
 
@@ -150,7 +150,7 @@ class MtxSource(LabeledSource):
 def _read_header(path: StoragePath) -> MtxHeader:
     """Read the lines before the entries; raise :class:`InputError` for another format or an unsupported matrix."""
     with path.open("rb") as file:
-        head = file.read(HEADER_BYTES)
+        head = file.read(MTX_HEADER_BYTES)
     refuse_other_encodings(head[:4], path)
     lines = head.splitlines(keepends=True)
     words = lines[0].split() if lines else []
@@ -161,8 +161,8 @@ def _read_header(path: StoragePath) -> MtxHeader:
     if kind != "matrix" or form not in ("coordinate", "array"):
         msg = f"{path} holds a {kind} {form}; X must be a matrix, coordinate or array."
         raise InputError(msg)
-    if field not in FIELDS or (field == "pattern" and form == "array"):
-        msg = f"{path} has {field} values; X must hold real numbers: {', '.join(FIELDS)}."
+    if field not in MTX_FIELDS or (field == "pattern" and form == "array"):
+        msg = f"{path} has {field} values; X must hold real numbers: {', '.join(MTX_FIELDS)}."
         raise InputError(msg)
     if symmetry != "general":
         msg = f"{path} is {symmetry}, so that half of the entries stand for all; save it as a general matrix."

@@ -23,10 +23,10 @@ from daskfs.sources.unpacked import ScratchFile
 from daskfs.storage import Fill, StoragePath, first_line
 from daskfs.storage.npy_header import read_header
 
-BUFFER_BYTES = 4 << 20
+NPY_BUFFER_BYTES = 4 << 20
 PAGE_BYTES = 4096
 # NumPy refuses headers of more than 10 000 characters, so a valid one fits into this.
-HEADER_BYTES = 16 << 10
+NPY_HEADER_BYTES = 16 << 10
 # Errors that NumPy raises if the text of a header is damaged.
 HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
 
@@ -76,7 +76,7 @@ class NpyFile:
     def __init__(self, location: Location, where: str) -> None:
         self._location = location
         self.where = where
-        head = np.empty(min(HEADER_BYTES, location.size), np.uint8)
+        head = np.empty(min(NPY_HEADER_BYTES, location.size), np.uint8)
         with location.reading() as fill:
             self._fill(fill, [(location.offset, head)])
         self.shape, self.fortran_order, self.dtype, header_size = parse_header(head.tobytes(), where)
@@ -121,7 +121,7 @@ class NpyFile:
         if flat.dtype == self.dtype:
             self._fill(fill, [(offset, flat)])
             return
-        step = max(1, BUFFER_BYTES // max(1, self.dtype.itemsize))
+        step = max(1, NPY_BUFFER_BYTES // max(1, self.dtype.itemsize))
         buffer = np.empty(min(step, flat.size), dtype=self.dtype)
         for first in range(0, flat.size, step):
             part = buffer[: min(step, flat.size - first)]
@@ -134,7 +134,7 @@ class NpyFile:
             raise InputError(msg)
         n_rows, n_columns = out.shape
         # Transpose several columns at once: writing a single one touches a cache line for each row.
-        group = max(1, min(n_columns, BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
+        group = max(1, min(n_columns, NPY_BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
         buffer = np.empty((group, n_rows), dtype=self.dtype)
         for first in range(0, n_columns, group):
             part = buffer[: min(group, n_columns - first)]

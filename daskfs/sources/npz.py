@@ -16,7 +16,7 @@ from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.npy_file import NpyFile
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.sources.row_names import ROWS_AT_ONCE
+from daskfs.sources.row_names import NAMES_AT_ONCE
 from daskfs.sources.values import decoded
 from daskfs.sources.zipped import NpzFile
 from daskfs.storage import StoragePath
@@ -83,7 +83,7 @@ class NpzSource(LabeledSource):
         return self._npz.open_checked(name).in_parts()
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:
-        return self._npz.open_checked(name).in_parts(ROWS_AT_ONCE)
+        return self._npz.open_checked(name).in_parts(NAMES_AT_ONCE)
 
 
 def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:

@@ -16,7 +16,7 @@ from daskfs.sources.columns import plain, plain_type
 from daskfs.storage import StoragePath
 from daskfs.storage.file_cache import cached_by_file
 
-INDEX_NAME = "__index_level_0__"
+PANDAS_INDEX = "__index_level_0__"
 """Name that pandas gives to an index without one."""
 FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
@@ -105,7 +105,7 @@ class ParquetTable:
         groups, schema = self._layout()
         self.columns: tuple[str, ...] = tuple(schema.names)
         named = _index_of_pandas(schema)
-        self.index_columns = tuple(name for name in self.columns if name in named or name == INDEX_NAME)
+        self.index_columns = tuple(name for name in self.columns if name in named or name == PANDAS_INDEX)
         sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
 

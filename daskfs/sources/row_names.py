@@ -16,8 +16,8 @@ from daskfs.sources.label_files import TextLines, array_in_file
 from daskfs.sources.resolve import LabelRef
 from daskfs.storage import StoragePath
 
-ROWS_AT_ONCE = 2**15
-MAX_BYTES = 512
+NAMES_AT_ONCE = 2**15
+MAX_NAME_BYTES = 512
 """Maximum size of a name in UTF-8, which bounds the memory of a block of names."""
 ANOTHER = "name others by data.row_names"
 
@@ -43,7 +43,7 @@ def read_row_names(ref: LabelRef, n_samples: int, parts_of: PartReader) -> Itera
 def in_stretches(parts: Iterable[Iterable[bytes]]) -> Iterator[np.ndarray]:
     """Regroup names into arrays of dtype ``S``, shape (32,768,); the last one may be shorter."""
     names = itertools.chain.from_iterable(parts)
-    while stretch := list(itertools.islice(names, ROWS_AT_ONCE)):
+    while stretch := list(itertools.islice(names, NAMES_AT_ONCE)):
         yield np.array(stretch, dtype=np.bytes_)
 
 
@@ -81,7 +81,7 @@ def _all_encoded(values: list[Any]) -> list[bytes] | None:
     except (TypeError, UnicodeError):
         return None
     names = joined.split(b"\0")
-    return names if len(names) == len(values) and max(map(len, names)) <= MAX_BYTES else None
+    return names if len(names) == len(values) and max(map(len, names)) <= MAX_NAME_BYTES else None
 
 
 def _values(part: Any, origin: str) -> list[Any]:
@@ -112,8 +112,10 @@ def _name(value: Any, row: int, origin: str) -> bytes:
     except UnicodeError as error:
         msg = f"{origin} has a name in row {row} that is not valid Unicode: {error.reason}."  # type: ignore[attr-defined]
         raise InputError(msg) from error
-    if len(name) > MAX_BYTES or b"\0" in name:
-        what = f"{len(name)} bytes, more than {MAX_BYTES}" if len(name) > MAX_BYTES else "a character of code 0"
+    if len(name) > MAX_NAME_BYTES or b"\0" in name:
+        what = (
+            f"{len(name)} bytes, more than {MAX_NAME_BYTES}" if len(name) > MAX_NAME_BYTES else "a character of code 0"
+        )
         msg = f"{origin} has a name in row {row} with {what}: {ANOTHER}."
         raise InputError(msg)
     return name
@@ -132,7 +134,7 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     path, member = file_and_member
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
-        return array_in_file(path, member).in_parts(ROWS_AT_ONCE)
+        return array_in_file(path, member).in_parts(NAMES_AT_ONCE)
     return _parts_of_table(path, member) if suffix == ".csv" else _parts_of_lines(path, member)
 
 

@@ -21,7 +21,7 @@ from daskfs.sources.vocabulary import MissingValues, Vocabulary
 Parts: TypeAlias = Callable[[], Iterator[np.ndarray]]
 """Starts a pass over a column: arrays of shape (n_rows,), some rows at a time and in order."""
 MICROSECONDS = 10**6
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES_ARE = "times are all finite numbers, or all ISO dates or datetimes such as 2024-03-01 or 2024-03-01T12:30"
 MOST_GROUPS, MOST_BATCHES = 2**24, 2**20
 """Most groups and batches, whose values are held in memory."""
@@ -287,7 +287,7 @@ class _WrittenTimes:
             moment = _datetime(text)
             if moment is None or (moment.tzinfo is not None) != has_offset:
                 return None
-            return (moment.replace(tzinfo=moment.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
+            return (moment.replace(tzinfo=moment.tzinfo or UTC) - UNIX_EPOCH) // timedelta(microseconds=1)
 
         return np.fromiter(self._parse_texts(texts, row, microseconds), np.int64, len(texts)).astype("M8[us]")
 
@@ -318,5 +318,5 @@ def _datetime(text: str | None) -> datetime | None:
         return None
 
 
-COLUMNS: dict[str, type[Column]] = {"weights": Weights, "groups": Groups, "times": Times, "batch": Batches}
+SAMPLE_COLUMN_KINDS: dict[str, type[Column]] = {"weights": Weights, "groups": Groups, "times": Times, "batch": Batches}
 """Kinds of columns by their keys in the data block."""

@@ -11,7 +11,7 @@ from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.sources.checks import check_range
 from daskfs.sources.stored_column import Source, StoredColumn, WrappedSource
 
-STRETCHES = 8
+MAX_RANGES = 8
 """Stretches that the rows are taken from. More of them read more of a source that is compressed in large chunks."""
 
 
@@ -23,7 +23,7 @@ class SomeRows(WrappedSource):
 
     def __init__(self, source: Source, n_samples: int) -> None:
         super().__init__(source)
-        info, n_stretches = source.info, min(STRETCHES, n_samples)
+        info, n_stretches = source.info, min(MAX_RANGES, n_samples)
         cuts = [i * n_samples // n_stretches for i in range(n_stretches + 1)]
         shifts = [i * (info.n_samples - n_samples) // max(n_stretches - 1, 1) for i in range(n_stretches)]
         # first row here, and first and last row there

@@ -24,7 +24,7 @@ from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.some_rows import SomeRows
 from daskfs.sources.stored_column import Source
-from daskfs.sources.zarr_chunks import METADATA
+from daskfs.sources.zarr_chunks import ALL_METADATA
 from daskfs.storage import ObjectPath, as_path, is_url
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _place(reference: str) -> tuple[str, int, int, int] | None:
     path = next(part for part in (path, *path.parents) if part.exists())
     status = path.stat()
     changed = status.st_ctime_ns
-    if path.is_dir() and not any((path / name).is_file() for name in METADATA):
+    if path.is_dir() and not any((path / name).is_file() for name in ALL_METADATA):
         changed = max((one.st_ctime_ns for _, one in path.files_matching(["*"])), default=changed)
     return str(path.resolve()), status.st_dev, status.st_ino, changed
 

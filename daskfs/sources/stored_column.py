@@ -13,7 +13,7 @@ from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import check_label_column, check_length, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
-from daskfs.sources.sample_columns import COLUMNS, whole
+from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS, whole
 from daskfs.sources.values import as_column
 
 
@@ -102,7 +102,11 @@ class Source:
     def read_sample_column(self, name: str) -> np.ndarray | None:
         """Return a checked per-sample column, shape (n_samples,), or None if the source has none."""
         column = self.sample_column(name)
-        return None if column is None else whole(COLUMNS[name], column.whole, column.n_samples, column.origin, name)
+        return (
+            None
+            if column is None
+            else whole(SAMPLE_COLUMN_KINDS[name], column.whole, column.n_samples, column.origin, name)
+        )
 
 
 class WrappedSource(Source):

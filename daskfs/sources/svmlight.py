@@ -27,7 +27,7 @@ from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
 
 TARGET, GROUPS = "target", "qid"
-DOUBTFUL = {-1, 0, 1}
+SIGNED_CLASSES = {-1, 0, 1}
 
 
 def _are_whole(values: np.ndarray) -> bool:
@@ -125,10 +125,10 @@ class SvmlightSource(LabeledSource):
     def _labels_in_parts(self, name: str) -> Iterator[np.ndarray]:
         distinct = set[Any]()
         for part in self._column_in_parts(name):
-            if name == TARGET and self._unlabeled == AUTO and len(distinct) <= len(DOUBTFUL):
+            if name == TARGET and self._unlabeled == AUTO and len(distinct) <= len(SIGNED_CLASSES):
                 distinct.update({*part.tolist()} - {None})
             yield part
-        if distinct == DOUBTFUL:
+        if distinct == SIGNED_CLASSES:
             msg = (
                 f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabeled row, and in this format 0 is "
                 "one beside classes -1 and 1. Set data.unlabeled to 0, to -1, or to none."

@@ -16,7 +16,7 @@ from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.stored_column import StoredColumn
 from daskfs.sources.synthetic_models import (
-    BLOCK_ROWS,
+    DRAWN_ROWS,
     LowRank,
     Mixture,
     Model,
@@ -25,7 +25,7 @@ from daskfs.sources.synthetic_models import (
     parse_parameters,
 )
 
-SCHEME = "synthetic:"
+SYNTHETIC_SCHEME = "synthetic:"
 MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonlinear]] = {
     "mixture": Mixture,
     "lowrank": LowRank,
@@ -52,8 +52,8 @@ class SyntheticSource(LabeledSource):
 
     def __init__(self, spec: SourceSpec) -> None:
         refuse_options(spec)
-        kind, _, text = spec.source.removeprefix(SCHEME).partition("?")
-        where = f"{SCHEME}{kind}"
+        kind, _, text = spec.source.removeprefix(SYNTHETIC_SCHEME).partition("?")
+        where = f"{SYNTHETIC_SCHEME}{kind}"
         if kind not in MODELS:
             msg = f"there is no {where!r}; there are {shorten_names(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}"
             raise InputError(msg)
@@ -65,7 +65,7 @@ class SyntheticSource(LabeledSource):
         per_row = getattr(self._model, "values_per_row", None)
         nnz = None if per_row is None else round(n_samples * per_row)
         identity = {"kind": where, "version": 1, **values}
-        self.info = self.describe((n_samples, n_features), np.float32, names, identity, nnz, BLOCK_ROWS)
+        self.info = self.describe((n_samples, n_features), np.float32, names, identity, nnz, DRAWN_ROWS)
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
@@ -96,8 +96,8 @@ class SyntheticSource(LabeledSource):
 
 def _blocks(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
     """Yield (block, first row, end row) within each block that rows ``start:stop`` overlap."""
-    for block in range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
-        first = max(start - block * BLOCK_ROWS, 0)
-        last = min(stop - block * BLOCK_ROWS, BLOCK_ROWS)
+    for block in range(start // DRAWN_ROWS, -(-stop // DRAWN_ROWS)):
+        first = max(start - block * DRAWN_ROWS, 0)
+        last = min(stop - block * DRAWN_ROWS, DRAWN_ROWS)
         if first < last:
             yield block, first, last

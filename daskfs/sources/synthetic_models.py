@@ -21,7 +21,7 @@ from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.checks import shorten_names
 
-BLOCK_ROWS = 4096
+DRAWN_ROWS = 4096
 NOISE_AT_ONCE = 1 << 18
 # Random streams of one seed: for the structure of all rows, and for one block of rows.
 STRUCTURE, ROWS = 1, 2
@@ -118,7 +118,7 @@ class Classes:
         return self._draw_labels(_stream(self._seed, block, ROWS))
 
     def _draw_labels(self, rng: np.random.Generator) -> np.ndarray:
-        return rng.integers(self._n_classes, size=BLOCK_ROWS)
+        return rng.integers(self._n_classes, size=DRAWN_ROWS)
 
 
 class Mixture(Classes):
@@ -127,7 +127,7 @@ class Mixture(Classes):
     The standard deviation of the class means ranges from 0.2 to 2 over the informative columns.
     """
 
-    parameters = COMMON | {"n_classes": Parameter(8, 2, BLOCK_ROWS), "n_informative": Parameter(16, 1)}
+    parameters = COMMON | {"n_classes": Parameter(8, 2, DRAWN_ROWS), "n_informative": Parameter(16, 1)}
     is_sparse = False
 
     def __init__(self, values: Values, where: str) -> None:
@@ -188,7 +188,7 @@ class LowRank:
         return out
 
     def _latent(self, rng: np.random.Generator) -> np.ndarray:
-        return rng.standard_normal((BLOCK_ROWS, self._rank), dtype=np.float32)
+        return rng.standard_normal((DRAWN_ROWS, self._rank), dtype=np.float32)
 
 
 class SparseCounts(Classes):
@@ -200,7 +200,7 @@ class SparseCounts(Classes):
     parameters = COMMON | {
         "n_features": Parameter(10_000, 1),
         "density": Parameter(0.002, 0.0, 0.5),
-        "n_classes": Parameter(4, 2, BLOCK_ROWS),
+        "n_classes": Parameter(4, 2, DRAWN_ROWS),
         "n_informative": Parameter(64, 1),
     }
     is_sparse = True
@@ -217,15 +217,15 @@ class SparseCounts(Classes):
         """Return counts of at least 1 in a CSR matrix, shape (last - first, n_features), float32."""
         rng = _stream(self._seed, block, ROWS)
         labels = self._draw_labels(rng)
-        background = rng.binomial(self._n_features, self._density, size=BLOCK_ROWS)
-        rows = np.repeat(np.arange(BLOCK_ROWS), background)
+        background = rng.binomial(self._n_features, self._density, size=DRAWN_ROWS)
+        rows = np.repeat(np.arange(DRAWN_ROWS), background)
         columns = rng.integers(self._n_features, size=len(rows))
         chances = np.where(labels[:, None] == self._owner, self._chance, 0.0)
         extra_rows, extra = np.nonzero(rng.random(chances.shape) < chances)
         rows = np.concatenate((rows, extra_rows))
         columns = np.concatenate((columns, self._informative[extra]))
         counts = rng.geometric(0.6, size=len(rows)).astype(np.float32)
-        matrix = sp.csr_matrix((counts, (rows, columns)), shape=(BLOCK_ROWS, self._n_features))
+        matrix = sp.csr_matrix((counts, (rows, columns)), shape=(DRAWN_ROWS, self._n_features))
         return sp.csr_matrix(matrix[first:last])
 
 
@@ -252,7 +252,7 @@ class Nonlinear(Classes):
         """Return noise, plus a center in informative columns, shape (last - first, n_features), float32."""
         rng = _stream(self._seed, block, ROWS)
         labels = self._draw_labels(rng)
-        sides = rng.choice(np.array([-1.0, 1.0], dtype=np.float32), size=BLOCK_ROWS)
+        sides = rng.choice(np.array([-1.0, 1.0], dtype=np.float32), size=DRAWN_ROWS)
         out = _noise(rng, self._n_features, first, last)
         out *= self._deviation
         out[:, self._informative] += (self.CENTERS[labels] * sides[:, None])[first:last]

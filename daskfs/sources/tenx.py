@@ -15,7 +15,7 @@ from daskfs.sources.group_source import Columns, GroupContents
 from daskfs.sources.matrices import Folder, SourceArray, parts_of
 
 BARCODES = "barcodes"
-NAMES = {"features/name": "features/id", "gene_names": "genes"}
+ID_BY_NAME = {"features/name": "features/id", "gene_names": "genes"}
 """Arrays of feature names, and of their identifiers: since Cell Ranger 3, and before."""
 PARTS = (*CSR_PARTS, BARCODES)
 
@@ -53,7 +53,7 @@ def tenx_contents(folder: Folder, name: str) -> GroupContents:
     n_features, n_samples = check_shape(shape[:].tolist(), shape.where)
     parts = [_need_array(folder, path) for path in parts_of(name)]
     matrix = CsrParts(f"{folder.where}:{name}", (n_samples, n_features), *parts)
-    called = next(path for path in NAMES if folder.array(f"{name}/{path}") is not None or path == "gene_names")
+    called = next(path for path in ID_BY_NAME if folder.array(f"{name}/{path}") is not None or path == "gene_names")
 
     def read(column: str, rows: slice = slice(None)) -> np.ndarray:
         return _need_array(folder, f"{name}/{column}")[rows]
@@ -72,7 +72,7 @@ def tenx_contents(folder: Folder, name: str) -> GroupContents:
 
 def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, ...]:
     inside = [f"features/{member}" for member in folder.members(f"{name}/features")]
-    arrays = {path: folder.array(f"{name}/{path}") for path in (*inside, *NAMES, *NAMES.values())}
+    arrays = {path: folder.array(f"{name}/{path}") for path in (*inside, *ID_BY_NAME, *ID_BY_NAME.values())}
     return tuple(path for path, array in arrays.items() if array is not None and array.shape == (n_features,))
 
 

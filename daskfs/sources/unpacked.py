@@ -17,7 +17,7 @@ from daskfs.storage.file_cache import cached_by_file
 from daskfs.storage.local import fill_from
 
 GZIP = ".gz"
-BLOCK_BYTES = 4 << 20
+UNPACKED_BYTES = 4 << 20
 KEPT = 8
 """Unpacked files of each kind that a process keeps."""
 
@@ -74,7 +74,7 @@ def _gzip_blocks(path: StoragePath) -> Iterator[bytes]:
     """Yield the unpacked bytes; :class:`InputError` if damaged."""
     try:
         with path.regular().open("rb") as file, gzip.GzipFile(fileobj=file) as member:
-            while block := member.read(BLOCK_BYTES):
+            while block := member.read(UNPACKED_BYTES):
                 yield block
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         msg = f"{path} is damaged, or not compressed by gzip: {first_line(error)}"

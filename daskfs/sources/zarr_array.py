@@ -17,7 +17,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import CHANGED, check_text, dated_state, file_state, read_error
 from daskfs.sources.zarr_chunks import (
-    METADATA,
+    ALL_METADATA,
     absent_chunks,
     check_codecs,
     ends_in_blosc,
@@ -233,7 +233,7 @@ class ZarrFolder:
     def _found_in(group: StoragePath) -> dict[str, Metadata]:
         if not group.is_dir():
             return {}
-        entries: list[StoragePath] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
+        entries: list[StoragePath] = sorted(entry for entry in group.iterdir() if entry.name not in ALL_METADATA)
         members = zip(entries, map_concurrent(group, read_metadata, entries), strict=True)
         return {entry.name: metadata for entry, metadata in members if metadata is not None}
 

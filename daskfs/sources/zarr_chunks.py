@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BLOSC_HEADER_BYTES = 16
 CODEC_KEYS = ("codecs", "filters", "compressor", "storage_transformers")
 TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
-METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+ALL_METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 def sampled_chunk_files(
@@ -134,7 +134,7 @@ def _foreign_store() -> Any:
             (self._path / name).regular()
             with self._path.errors():
                 buffer = await super().get(key, prototype, byte_range)
-            if self._has_blosc and buffer is not None and byte_range is None and name not in METADATA:
+            if self._has_blosc and buffer is not None and byte_range is None and name not in ALL_METADATA:
                 check_blosc(buffer[:BLOSC_HEADER_BYTES].to_bytes(), len(buffer), self._path / name)
             if buffer is None and isinstance(self._path, Path) and (self._path / name).is_dir():
                 msg = f"chunk {self._path / name} is a directory."

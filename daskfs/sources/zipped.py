@@ -13,7 +13,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import read_error, unknown_name
-from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, NpyFile, parse_header
+from daskfs.sources.npy_file import NPY_BUFFER_BYTES, NPY_HEADER_BYTES, FileRange, NpyFile, parse_header
 from daskfs.sources.unpacked import KEPT, ScratchFile, unpack
 from daskfs.storage import StoragePath, first_line
 from daskfs.storage.file_cache import cached_by_file
@@ -60,7 +60,7 @@ class NpzFile:
     def header(self, member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return shape and dtype of one member, without unpacking more of it than its header."""
         entry, where = self._entry(member)
-        head = next(_blocks(self.path, entry.filename, HEADER_BYTES), b"")
+        head = next(_blocks(self.path, entry.filename, NPY_HEADER_BYTES), b"")
         shape, _, dtype, _ = parse_header(head, where)
         return shape, dtype
 
@@ -101,7 +101,7 @@ def _unpack(path: StoragePath, filename: str) -> ScratchFile:
     return unpack(_blocks(path, filename), _where(path, filename), "write the file with numpy.savez")
 
 
-def _blocks(path: StoragePath, filename: str, size: int = BUFFER_BYTES) -> Iterator[bytes]:
+def _blocks(path: StoragePath, filename: str, size: int = NPY_BUFFER_BYTES) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member, by `size`; :class:`InputError` if damaged, at the end by its checksum."""
     try:
         with path.zip_archive(4 * size) as archive, archive.open(filename) as member:

@@ -29,7 +29,7 @@ HANDLED = (DamagedError, InUseError, RunStoppedError)
 """Errors that are no failures: damaged files are made again, and others take over or go on."""
 MAX_FILES = 100
 """Maximum number of files of a run: units that all fail in one way fill no disk."""
-MAX_BYTES = 2**16
+MAX_FAILURE_BYTES = 2**16
 """Maximum size of a file; of a longer one the middle is left out."""
 MAX_PARAMETERS = 2**13
 """Maximum number of characters of the parameters of a stage."""
@@ -125,8 +125,8 @@ def _text(facts: Mapping[str, Any], error: BaseException) -> bytes:
     }
     head = _safe("".join(f"{key}: {value}\n" for key, value in lines.items() if value not in ("", None)))
     data = f"{head}\n{traceback_of(error)}".encode()
-    if len(data) > MAX_BYTES:
-        half = MAX_BYTES // 2 - 16
+    if len(data) > MAX_FAILURE_BYTES:
+        half = MAX_FAILURE_BYTES // 2 - 16
         data = data[:half] + b"\n[...]\n" + data[-half:]
     return data
 

@@ -1,7 +1,7 @@
 """Stage kinds: a :class:`StageKind` is defined next to each unit function.
 
 A plan names the kinds of its stages by reference, ``daskfs.graph.edges:EDGES_STAGE``. Others may be able to write to
-the directory of a plan, so a reference is resolved only within :data:`FOLDERS`, and only to a :class:`StageKind`.
+the directory of a plan, so a reference is resolved only within :data:`STAGE_FOLDERS`, and only to a :class:`StageKind`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from daskfs.stages.cost import Cost
 from daskfs.stages.parameters import StageParameters
 from daskfs.store.context import Context
 
-FOLDERS = ("criteria", "evaluation", "graph", "ranking", "tiles")
+STAGE_FOLDERS = ("criteria", "evaluation", "graph", "ranking", "tiles")
 """Subpackages that define stages."""
 SUFFIX = "_STAGE"
-REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
+REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(STAGE_FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
 
 
 P = TypeVar("P", bound=StageParameters)
@@ -84,7 +84,7 @@ def kind_of(reference: str) -> StageKind[Any]:
     Raises
     ------
     StoreError
-        If the reference is not to a stage kind of this package; nothing outside :data:`FOLDERS` is imported.
+        If the reference is not to a stage kind of this package; nothing outside :data:`STAGE_FOLDERS` is imported.
     """
     kind, match = None, REFERENCE.fullmatch(reference)
     if match:
@@ -105,7 +105,7 @@ def stage_modules() -> list[str]:
     """Return the names of all modules that may define stages."""
     return sorted(
         module.name
-        for folder in FOLDERS
+        for folder in STAGE_FOLDERS
         for module in pkgutil.walk_packages(import_module(f"daskfs.{folder}").__path__, f"daskfs.{folder}.")
     )
 

@@ -28,7 +28,7 @@ from daskfs.storage.clients import (
 )
 from daskfs.storage.local import LocalPath
 from daskfs.storage.object_names import SCHEMES, is_url
-from daskfs.storage.objects import AHEAD_BYTES, AT_ONCE, NEW, Fill, ObjectPath, Tag, map_ordered
+from daskfs.storage.objects import AHEAD_BYTES, MAX_REQUESTS, NEW, Fill, ObjectPath, Tag, map_ordered
 
 # names of the other files that are imported from here
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "reached_by",
 ]
 
-FEW = 4
+REQUESTED_SINGLY = 4
 """Maximum number of objects of one folder that are requested one by one; more are listed."""
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,7 +92,7 @@ def at_once(root: StoragePath | None) -> int:
 
     One on disk, several in an object store, where latency dominates.
     """
-    return AT_ONCE if root is not None and root.is_remote else 1
+    return MAX_REQUESTS if root is not None and root.is_remote else 1
 
 
 def map_concurrent(
@@ -105,7 +105,7 @@ def map_concurrent(
     """
     if at_once(root) == 1:
         return map(function, items)
-    return map_ordered(function, items, min(AT_ONCE, 1 + AHEAD_BYTES // max(item_bytes, 1)))
+    return map_ordered(function, items, min(MAX_REQUESTS, 1 + AHEAD_BYTES // max(item_bytes, 1)))
 
 
 def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> dict[str, int]:
@@ -120,7 +120,7 @@ def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> di
         is_chunk = root.is_remote and "/c/" in name
         folders.setdefault(name.partition("/c/")[0] if is_chunk else name.rpartition("/")[0], []).append(name)
     is_listed = {
-        folder: len(children) > FEW and (not root.is_remote or (whole and folder != ""))
+        folder: len(children) > REQUESTED_SINGLY and (not root.is_remote or (whole and folder != ""))
         for folder, children in folders.items()
     }
     single = [name for folder, children in folders.items() if not is_listed[folder] for name in children]

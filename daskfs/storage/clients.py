@@ -27,7 +27,7 @@ RETRIES = {
 }
 ASKED = 6
 """Maximum number of attempts of a request whose response was truncated."""
-PAUSE_SECONDS = 0.02
+RETRY_PAUSE_SECONDS = 0.02
 GAVE_UP_SECONDS = 3.0
 """Seconds after which an error is one that the client has retried itself."""
 CREDENTIAL_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
@@ -187,4 +187,4 @@ def pause(error: OSError, attempt: int, begun: float) -> None:
     """Wait before the next attempt of a request, or raise its error if a retry is pointless."""
     if error.errno != errno.EIO or attempt == ASKED or time.monotonic() - begun > GAVE_UP_SECONDS:
         raise error
-    time.sleep(PAUSE_SECONDS * 2**attempt)
+    time.sleep(RETRY_PAUSE_SECONDS * 2**attempt)

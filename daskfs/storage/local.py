@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from daskfs.errors import InputError, StoreError
 
-ASIDE = ".aside-"
+MOVED_ASIDE = ".aside-"
 """Separates the name of a folder that was moved aside from a unique suffix."""
 IN_USE = (errno.ENOTEMPTY, errno.EBUSY)
 """Errors of deleting a folder of NFS in which a process has a file open: it stays as .nfsXXXX."""
@@ -300,7 +300,7 @@ class LocalPath(PosixPath):
         if not self.parent.resolve().is_relative_to(Path(str(root)).resolve()):
             raise OSError(errno.EXDEV, f"a link leads out of {root}", str(self))
         if self.is_dir() and not self.is_symlink():
-            self.rename(self.with_name(f"{self.name}{ASIDE}{uuid.uuid4().hex[:8]}"))
+            self.rename(self.with_name(f"{self.name}{MOVED_ASIDE}{uuid.uuid4().hex[:8]}"))
         else:
             self.unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ from daskfs.redaction import CREDENTIALS_BELONG, has_credentials, redact_credent
 from daskfs.storage.local import LocalPath
 
 SCHEMES = ("s3://", "gs://", "az://")
-EXTRA = "object"
+OBJECT_EXTRA = "object"
 
 
 def is_url(name: object) -> bool:
@@ -43,7 +43,7 @@ class PureObjectPath:
             msg = f"{redact_credentials(url)}: {CREDENTIALS_BELONG}."
             raise InputError(msg)
         if find_spec("obstore") is None:
-            msg = f"{url} is read and written by the package obstore: pip install 'daskfs[{EXTRA}]'."
+            msg = f"{url} is read and written by the package obstore: pip install 'daskfs[{OBJECT_EXTRA}]'."
             raise InputError(msg)
         scheme, _, rest = url.partition("://")
         bucket, _, key = rest.partition("/")

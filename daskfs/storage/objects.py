@@ -21,19 +21,19 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import IO, Any, TypeVar, overload
 
-from daskfs.storage.clients import PATIENCE, PAUSE_SECONDS, as_os_errors, client_of, pause, with_retries
+from daskfs.storage.clients import PATIENCE, RETRY_PAUSE_SECONDS, as_os_errors, client_of, pause, with_retries
 from daskfs.storage.local import LocalPath
 from daskfs.storage.object_names import PureObjectPath
 
-BUFFER_BYTES = 2**22
+REQUEST_BYTES = 2**22
 """Bytes per request of an object that is read sequentially."""
-PIECE_BYTES = 2**21
+RANGE_PIECE_BYTES = 2**21
 PIECES_AT_ONCE = 8
 """Reads of more than a piece take several concurrent requests: a single one is dominated by latency."""
 PART_BYTES = 2**23
 """Bytes per part of an object that is written block by block; stores take at most 10,000 parts."""
 PARTS_AT_ONCE = 3
-AT_ONCE = 16
+MAX_REQUESTS = 16
 """Maximum number of concurrent requests."""
 AHEAD_BYTES = 2**25
 """Bytes of objects that are prefetched."""
@@ -42,7 +42,7 @@ UNCONDITIONAL = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
 UNDECIDED = (errno.EEXIST, errno.EIO)
 """Errors of a conditional write that leave open what is there now."""
 LONGEST_PAUSE_SECONDS = 10.0
-LISTED = 1000
+NAMES_PER_REQUEST = 1000
 """Names per listing or deletion request."""
 Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
 """Function that fills buffers with bytes from given offsets of a file; ``EOFError`` if the file is too short."""
@@ -63,10 +63,10 @@ _inside = threading.local()
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
     mark = partial(setattr, _inside, "pool", True)  # noqa: FBT003 - setattr takes no keywords
-    return ThreadPoolExecutor(AT_ONCE, "daskfs-objects", mark)
+    return ThreadPoolExecutor(MAX_REQUESTS, "daskfs-objects", mark)
 
 
-def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
+def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = MAX_REQUESTS) -> Iterator[R]:
     """Map a function over items in threads, in order, `at_once` calls at a time.
 
     Nested calls run sequentially: threads of one pool would wait for each other.
@@ -158,7 +158,7 @@ class ObjectPath(PureObjectPath):
 
     is_there = exists
 
-    def _list_pages(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
+    def _list_pages(self, at_once: int = NAMES_PER_REQUEST) -> Iterator[Mapping[str, Any]]:
         # the prefix ends where a name does: "a/b" lists what is in "a/b/", and not "a/bc"
         prefix, last = f"{self.key}/" if self.key else None, None
         begun = time.monotonic()
@@ -250,7 +250,7 @@ class ObjectPath(PureObjectPath):
             yield int(answer.meta["size"]), (memoryview(block) for block in answer.stream(min_chunk_size=block_bytes))
 
     @contextmanager
-    def zip_archive(self, request_bytes: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
+    def zip_archive(self, request_bytes: int = REQUEST_BYTES) -> Iterator[zipfile.ZipFile]:
         """Open a zip file, which is read with requests of these bytes."""
         with self.open("rb", request_bytes) as file, zipfile.ZipFile(file) as archive:
             yield archive
@@ -258,16 +258,18 @@ class ObjectPath(PureObjectPath):
     def fill(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers with bytes from given offsets, see :data:`Fill`."""
         pieces = [
-            (offset + begin, view[begin : begin + PIECE_BYTES])
+            (offset + begin, view[begin : begin + RANGE_PIECE_BYTES])
             for offset, view in parts
-            for begin in range(0, len(view), PIECE_BYTES)
+            for begin in range(0, len(view), RANGE_PIECE_BYTES)
         ]
         if len(pieces) < 2:
             for piece in pieces:
                 self._fill_piece(piece)
             return
         largest = max(len(view) for _, view in pieces)
-        for _ in map_ordered(self._fill_piece, pieces, min(AT_ONCE, PIECES_AT_ONCE * PIECE_BYTES // largest)):
+        for _ in map_ordered(
+            self._fill_piece, pieces, min(MAX_REQUESTS, PIECES_AT_ONCE * RANGE_PIECE_BYTES // largest)
+        ):
             pass
 
     def _fill_piece(self, piece: tuple[int, memoryview]) -> None:
@@ -305,7 +307,7 @@ class ObjectPath(PureObjectPath):
         raw = ObjectFile(self)
         if mode == "rb" and buffering == 0:
             return raw  # type: ignore[return-value]
-        file = io.BufferedReader(raw, BUFFER_BYTES if buffering < 2 else buffering)
+        file = io.BufferedReader(raw, REQUEST_BYTES if buffering < 2 else buffering)
         return file if mode == "rb" else io.TextIOWrapper(file, encoding=encoding or "utf-8", newline=newline)
 
     def put(self, data: bytes | memoryview, *, synced: bool = True) -> None:
@@ -386,7 +388,7 @@ class ObjectPath(PureObjectPath):
                 raise FileExistsError(errno.EEXIST, "another process has written it", str(self)) from failure
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, failure.strerror, str(self)) from failure
-            time.sleep(min(PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS))
+            time.sleep(min(RETRY_PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS))
         raise AssertionError
 
     def _read_if_there(self) -> tuple[bytes, Tag]:
@@ -500,7 +502,9 @@ class ObjectFile(io.RawIOBase):
 def delete_objects(paths: Iterable[ObjectPath]) -> None:
     """Delete objects of one bucket, a thousand per request; ignore missing ones."""
     objects = list(paths)
-    for start in range(0, len(objects), LISTED):
-        delete = partial(client_of(objects[0].root).delete, [path.key for path in objects[start : start + LISTED]])
+    for start in range(0, len(objects), NAMES_PER_REQUEST):
+        delete = partial(
+            client_of(objects[0].root).delete, [path.key for path in objects[start : start + NAMES_PER_REQUEST]]
+        )
         with suppress(FileNotFoundError):
             with_retries(objects[start], delete)

@@ -45,7 +45,7 @@ METADATA = "zarr.json"
 OTHER = "is whole, and not what its unit wrote"
 
 COMPRESSOR: Literal["lz4"] = "lz4"
-LEVEL = 5
+BLOSC_LEVEL = 5
 """Compressor and level of Blosc, which shuffles bytes before."""
 
 CONFLICT_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
@@ -314,7 +314,7 @@ def encode(values: np.ndarray) -> bytes:
     from numcodecs import blosc
 
     blosc.use_threads = False  # as Zarr sets it: threads would write blocks in any order
-    return bytes(blosc.compress(np.ascontiguousarray(values), COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE))
+    return bytes(blosc.compress(np.ascontiguousarray(values), COMPRESSOR.encode(), BLOSC_LEVEL, blosc.SHUFFLE))
 
 
 def decode(encoded: np.ndarray, values: np.ndarray) -> None:
@@ -367,7 +367,7 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
         shape=shape,
         dtype=dtype,
         chunks=chunks,
-        compressors=[BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle="shuffle"), Crc32cCodec()],
+        compressors=[BloscCodec(cname=COMPRESSOR, clevel=BLOSC_LEVEL, shuffle="shuffle"), Crc32cCodec()],
         fill_value=0,
     )
     return array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()

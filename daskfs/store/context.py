@@ -13,7 +13,7 @@ from daskfs.errors import StoreError
 from daskfs.kernels.labels import LabelCounter, LabelCounts, Labels, Task
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources.columns import in_blocks
-from daskfs.sources.sample_columns import COLUMNS
+from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS
 from daskfs.sources.stored_column import Source, StoredColumn
 from daskfs.storage import as_path
 from daskfs.store import layout
@@ -249,7 +249,7 @@ def stored_labels(store: Store, rows: slice = slice(None)) -> Labels | None:
 def put_sample_column(store: Store, column: StoredColumn | None) -> None:
     """Check and store a per-sample column and its summary; do nothing for None."""
     if column is not None:
-        checked = COLUMNS[column.what](column.parts, column.origin)
+        checked = SAMPLE_COLUMN_KINDS[column.what](column.parts, column.origin)
         name = layout.SAMPLE_COLUMN.format(column.what)
         for _ in _put_blocks(store, name, checked.stored(), column.n_samples, checked.dtype):
             pass

@@ -14,13 +14,13 @@ from daskfs.store import layout
 from daskfs.store.epoch import Epoch
 from daskfs.store.second_look import look_twice
 
-NAMES = (layout.RUN_JSON, layout.PLAN_JSON)
+DOCUMENT_NAMES = (layout.RUN_JSON, layout.PLAN_JSON)
 WRITTEN = "written"
 """Key for the epoch in which a document was written, and the CRC-32 of its name, that epoch and the rest."""
 
 
 def to_document(name: str, value: Mapping[str, Any], epoch: Epoch) -> dict[str, Any]:
-    """Return the document `name`, one of :data:`NAMES`, with epoch and checksum."""
+    """Return the document `name`, one of :data:`DOCUMENT_NAMES`, with epoch and checksum."""
     written = epoch.name or epoch.read_current() or ""
     plain = json.loads(json.dumps(value))  # as a reader has it
     return {**plain, WRITTEN: [written, _checksum(name, plain, written)]}
@@ -43,7 +43,7 @@ def from_document(name: str, document: dict[str, Any]) -> tuple[dict[str, Any], 
 def valid_documents(root: StoragePath, epoch: Epoch) -> dict[str, int]:
     """Return the checksums of the documents of a store that are there, whole, and of the epoch that it is in."""
     checksums = dict[str, int]()
-    for name in NAMES:
+    for name in DOCUMENT_NAMES:
         with suppress(OSError, AttributeError, StoreError, ValueError, RecursionError):
             document = look_twice(
                 root.own(name),

@@ -25,10 +25,10 @@ from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 CHECK_SECONDS = {True: 10.0, False: 1.0}
 """Seconds for which a check of the epoch is valid, in an object store (True) and on a disk (False)."""
-PATIENCE_SECONDS = {True: 10.0, False: 0.3}
+EPOCH_PATIENCE = {True: 10.0, False: 0.3}
 """Seconds for which an epoch that is missing or unreadable is read again, in an object store (True) and on a disk
 (False)."""
-PAUSE_SECONDS = 0.1
+EPOCH_PAUSE_SECONDS = 0.1
 
 
 class Epoch:
@@ -75,9 +75,9 @@ class Epoch:
         seconds = CHECK_SECONDS[self._root.is_remote]
         if not now and time.monotonic() < self._checked + seconds:
             return
-        deadline = time.monotonic() + PATIENCE_SECONDS[self._root.is_remote]
+        deadline = time.monotonic() + EPOCH_PATIENCE[self._root.is_remote]
         while (current := self.read_current()) is None and time.monotonic() < deadline:
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(EPOCH_PAUSE_SECONDS)
         if current != self.name:
             if current is None:
                 path = self._root / layout.EPOCH

@@ -36,7 +36,7 @@ CLOCKS_APART_SECONDS = 900.0
 """Difference of two clocks from which on stores refuse signed requests."""
 LOOKS = 60
 """Minimum polls per lease period."""
-LOOK_SECONDS = 1.0
+MAX_POLL_SECONDS = 1.0
 """Maximum seconds between two polls."""
 
 
@@ -241,7 +241,7 @@ def _is_renewed(path: ObjectPath, tag: Tag, seconds: float, wait_seconds: float)
     """Poll a lock with a lease of `seconds` until it has another tag; return False if it has none within some time."""
     deadline, waiting = time.monotonic() + wait_seconds, threading.Event()
     while time.monotonic() < deadline:
-        waiting.wait(min(seconds / LOOKS, LOOK_SECONDS))
+        waiting.wait(min(seconds / LOOKS, MAX_POLL_SECONDS))
         if path.read_tagged()[1] != tag:
             return True
     return False

@@ -14,7 +14,7 @@ GROWTH = 0.1
 """Relative growth after which a log in an object store is written again."""
 PUT_SECONDS = 5.0
 """Seconds after which the next line writes it again, unless writing takes much of the time."""
-SHARE = 20
+WRITE_INTERVAL = 20
 """Minimum interval between two writes, in multiples of the duration of the last one."""
 
 
@@ -60,7 +60,7 @@ class Log:
         self._held += line
         waited = time.monotonic() - self._put
         has_grown = len(self._held) > (1 + GROWTH) * self._n_put
-        if waited > SHARE * self._took and (has_grown or waited > PUT_SECONDS):
+        if waited > WRITE_INTERVAL * self._took and (has_grown or waited > PUT_SECONDS):
             self.flush()
 
     def close(self) -> None:

@@ -18,9 +18,9 @@ from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 TOGETHER = 256
 """Number of single-record files of a stage at which the driver merges them."""
-FEW = 16
+MERGED_WHEN_FINISHED = 16
 """The same for a finished stage: every process that needs its records reads each file."""
-PATIENCE_SECONDS = 60.0
+RECORD_PATIENCE = 60.0
 """Seconds to wait for a record that another machine wrote: network file systems cache for a while that a file is
 missing."""
 FIRST_PAUSE = 0.05
@@ -282,7 +282,7 @@ class RecordFiles(Records):
 
         None if it does not appear in time.
         """
-        pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
+        pause, deadline = FIRST_PAUSE, time.monotonic() + RECORD_PATIENCE
         while (record := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
             if self._root.is_remote:  # a written object is visible to all at once
                 return self.written(stage, unit, fingerprint, FileNotFoundError)
@@ -302,7 +302,7 @@ class RecordFiles(Records):
         if view is None:
             return
         lost = view.lost(self._files(stage))
-        if self._alone[stage] >= FEW or lost:
+        if self._alone[stage] >= MERGED_WHEN_FINISHED or lost:
             self._merge(stage, lost)
 
     def _merge(self, stage: str, lost: Mapping[int, bytes]) -> None:

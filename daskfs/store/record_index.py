@@ -12,7 +12,7 @@ import numpy as np
 
 from daskfs.store.records import lines_of, place_of
 
-AT_ONCE = 4096
+RECORDS_AT_ONCE = 4096
 """Number of lines held at once in a pass over many units."""
 OPENED = 8
 """Merged files whose lines are held for lookups of single units."""
@@ -85,7 +85,7 @@ class RecordIndex:
     def lines(self, units: Iterable[int]) -> Iterator[bytes | None]:
         """Yield the lines of some units, in order; None for units without one."""
         remaining = iter(units)
-        while units_at_once := list(itertools.islice(remaining, AT_ONCE)):
+        while units_at_once := list(itertools.islice(remaining, RECORDS_AT_ONCE)):
             line_by_unit = {unit: self.alone[unit].line for unit in units_at_once if unit in self.alone}
             by_file: dict[int, list[int]] = {}
             for unit, number in zip(units_at_once, self._numbers_of(units_at_once), strict=True):

@@ -9,14 +9,14 @@ import numpy as np
 
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import Source
-from daskfs.sources.row_names import MAX_BYTES, ROWS_AT_ONCE
+from daskfs.sources.row_names import MAX_NAME_BYTES, NAMES_AT_ONCE
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 
-STRETCH_BYTES = (5 * MAX_BYTES + 200) * ROWS_AT_ONCE
+STRETCH_BYTES = (5 * MAX_NAME_BYTES + 200) * NAMES_AT_ONCE
 """Peak bytes while a stretch of names is read or written."""
-SHOWN = 3
+NAMES_SHOWN = 3
 """Names shown in a summary."""
 
 
@@ -28,7 +28,7 @@ def put_row_names(store: Store, source: Source, n_samples: int) -> None:
     described = describe_row_names(source)
     assert described is not None
     width = int(described["width"])
-    store.create(layout.ROW_NAMES, (n_samples, width), np.uint8, (ROWS_AT_ONCE, width))
+    store.create(layout.ROW_NAMES, (n_samples, width), np.uint8, (NAMES_AT_ONCE, width))
     array, start = store.open(layout.ROW_NAMES), 0
     for names in source.read_row_names() or ():
         values = names.astype(f"S{width}").view(np.uint8).reshape(names.size, width)
@@ -48,7 +48,7 @@ def describe_row_names(source: Source) -> dict[str, Any] | None:
     width, first = 1, list[str]()
     for names in parts:
         width = max(width, names.dtype.itemsize)
-        first += decode_names(names[: SHOWN - len(first)]).tolist()
+        first += decode_names(names[: NAMES_SHOWN - len(first)]).tolist()
     return {"first": first, "width": width}
 
 
@@ -72,5 +72,5 @@ def row_names_of(tiles: Tiles, rows: slice) -> np.ndarray:
 
 def stretches_of(tiles: Tiles) -> Iterator[np.ndarray]:
     """Yield the names of all rows in order, a chunk at a time, UTF-8 in a dtype ``S``, shape (n,)."""
-    for rows in row_blocks(tiles.shape.n_samples, ROWS_AT_ONCE):
+    for rows in row_blocks(tiles.shape.n_samples, NAMES_AT_ONCE):
         yield row_names_of(tiles, rows)

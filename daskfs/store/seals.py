@@ -35,9 +35,9 @@ ROUND = "#"
 DIGITS = 24
 HEAD_DIGITS = 64
 ENTRY = np.dtype([("name", "<u8"), ("checksum", "<u4")])
-PATIENCE_SECONDS = 10.0
+SEAL_PATIENCE = 10.0
 """Seconds to wait for the index that names the inputs of a unit."""
-PAUSE_SECONDS = 0.5
+SEAL_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Seals:
         """
         if inputs is None:
             return self._sealed or self._known_index()
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + SEAL_PATIENCE
         while True:
             rows = self._sealed or self._known_index()
             earlier = [*itertools.takewhile(lambda one: one.inputs != inputs, rows)]
@@ -249,7 +249,7 @@ class Seals:
             self._epoch.check(now=True)
             if self._sealed or time.monotonic() > deadline:
                 raise OSError(errno.ESTALE, "no seal names the inputs of this unit", str(self._root))
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(SEAL_PAUSE_SECONDS)
 
     def _known_index(self) -> list[Sealed]:
         """Return the seals in order; none if their index is lost or damaged, which readers rebuild from records."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from daskfs.storage import StoragePath
 
-PAUSE_SECONDS = {True: 1.0, False: 0.05}
+LOOK_PAUSE_SECONDS = {True: 1.0, False: 0.05}
 """Seconds before the second look, in an object store (True) and on a disk (False)."""
 CONFIRMED = 20
 """Number of second looks that may find the same before the next ones do not wait."""
@@ -55,7 +55,7 @@ def look_twice(
 def pause(path: StoragePath) -> None:
     """Wait before a second look at a path, and drop what this machine has cached of it."""
     if _n_confirmed <= CONFIRMED:
-        time.sleep(PAUSE_SECONDS[path.is_remote])
+        time.sleep(LOOK_PAUSE_SECONDS[path.is_remote])
     path.drop_cached()
 
 

@@ -26,16 +26,16 @@ from daskfs.store.second_look import ABSENT, look_twice
 from daskfs.store.store import Store
 from daskfs.store.write_errors import try_to_remove
 
-READ_BYTES = 2**22
+ADJACENT_BYTES = 2**22
 """Bytes of adjacent pieces, decoded, that are read at once; a larger piece is read alone."""
 CUT_BYTES = 2**26
 """Bytes of the largest piece; larger ones are cut."""
 
-UNREADABLE = (*ABSENT, EOFError, ValueError, RuntimeError)
+UNREADABLE_SHARD = (*ABSENT, EOFError, ValueError, RuntimeError)
 """Errors of reading a shard that is missing or damaged."""
 Piece = tuple[int, str, np.ndarray]
 """Segment, name of a column, and values; all pieces of a column have the same dtype and, but for rows, shape."""
-FIELDS = {"segment": "<i4", "column": "u1", "shard": "<i4", "n_rows": "<i4", "size": "<i4", "checksum": "<u4"}
+INDEX_FIELDS = {"segment": "<i4", "column": "u1", "shard": "<i4", "n_rows": "<i4", "size": "<i4", "checksum": "<u4"}
 
 
 class ShardWriter:
@@ -73,8 +73,8 @@ class ShardWriter:
 
     def close(self) -> None:
         """Write the index, after which the shards can be read."""
-        table = np.array(self._table, np.int64).reshape(-1, len(FIELDS))
-        fields = {name: table[:, i].astype(dtype) for i, (name, dtype) in enumerate(FIELDS.items())}
+        table = np.array(self._table, np.int64).reshape(-1, len(INDEX_FIELDS))
+        fields = {name: table[:, i].astype(dtype) for i, (name, dtype) in enumerate(INDEX_FIELDS.items())}
         columns = [[name, *kind] for name, (_, *kind) in self._columns.items()]
         with counted_bytes():  # an index is no data
             self._store.write_arrays(SHARD_INDEX.format(self._name), fields, {"columns": columns})
@@ -169,7 +169,7 @@ def _runs(pieces: Iterable[StoredPiece]) -> Iterator[list[StoredPiece]]:
     n_bytes = 0
     for piece in pieces:
         follows = bool(run) and (piece.shard, piece.start) == (run[-1].shard, run[-1].start + run[-1].size)
-        if run and not (follows and n_bytes + piece.nbytes <= READ_BYTES):
+        if run and not (follows and n_bytes + piece.nbytes <= ADJACENT_BYTES):
             yield run
             run, n_bytes = [], 0
         run.append(piece)
@@ -188,8 +188,8 @@ def _read_run(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
         return [_decode_piece(piece, buffer[piece.start - first :][: piece.size]) for piece in run]
 
     try:
-        return look_twice(path, look, *UNREADABLE)
-    except UNREADABLE as error:
+        return look_twice(path, look, *UNREADABLE_SHARD)
+    except UNREADABLE_SHARD as error:
         if store.epoch.may_change():
             try_to_remove(path)
         what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"

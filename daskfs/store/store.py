@@ -30,7 +30,7 @@ from daskfs.store.arrays import (
     open_zarr,
     zarr_document,
 )
-from daskfs.store.documents import NAMES, from_document, to_document, valid_documents
+from daskfs.store.documents import DOCUMENT_NAMES, from_document, to_document, valid_documents
 from daskfs.store.epoch import Epoch
 from daskfs.store.outputs import OutputLog
 from daskfs.store.record_files import RecordFiles, Records
@@ -268,8 +268,8 @@ class Store:
         return data
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write an object as JSON with sorted keys; of :data:`daskfs.store.documents.NAMES` with epoch and checksum."""
-        if name in NAMES and self.root is not None:
+        """Write an object as JSON with sorted keys, a document with its epoch and checksum."""
+        if name in DOCUMENT_NAMES and self.root is not None:
             value = to_document(name, value, self.epoch)
         self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
 
@@ -294,7 +294,7 @@ class Store:
             raise self._damage_error(
                 name, f"is damaged: it holds {'a list' if isinstance(value, list) else 'no object'}."
             )
-        if name not in NAMES or self.root is None:
+        if name not in DOCUMENT_NAMES or self.root is None:
             return value
         if (document := from_document(name, cast("dict[str, Any]", value))) is None:
             raise self._damage_error(name, "is damaged: its checksum is not that of its content.")
@@ -310,7 +310,7 @@ class Store:
         return value
 
     def _damage_error(self, name: str, problem: str) -> DamagedError:
-        if name in NAMES:
+        if name in DOCUMENT_NAMES:
             problem = f"{problem.rstrip('.')}: {self.epoch.remedy}"
         return DamagedError(f"{self.url}/{name} {problem}", [] if self.root is None else [self.path(name)])
 

@@ -17,7 +17,7 @@ from daskfs.kernels.digits import loses_digits
 
 MAX_MAGNITUDE = 1e140
 """Values up to it, and differences down to its inverse, have squares that float64 holds, also times a weight."""
-LISTED = 20
+COLUMNS_LISTED = 20
 """Maximum number of columns listed with their counts."""
 
 
@@ -79,9 +79,12 @@ def check_finite(
     here = at_column == columns[0]
     row = int(at_row[here].min())
     value = "NaN" if np.isnan(bad[here][at_row[here].argmin()]) else "an infinite value"
-    shown = [f"{_name_of(int(c), names)} {count}" for c, count in zip(columns[:LISTED], counts[:LISTED], strict=True)]
-    if columns.size > LISTED:
-        shown.append(f"and {columns.size - LISTED} more columns")
+    shown = [
+        f"{_name_of(int(c), names)} {count}"
+        for c, count in zip(columns[:COLUMNS_LISTED], counts[:COLUMNS_LISTED], strict=True)
+    ]
+    if columns.size > COLUMNS_LISTED:
+        shown.append(f"and {columns.size - COLUMNS_LISTED} more columns")
     if counts.max() == block.shape[0] > 1:
         empty = _name_of(int(columns[counts.argmax()]), names)
         remedy += f". {empty} has no value in {rows}: leave it out (of a table by data.exclude, as rank does)"

@@ -43,7 +43,7 @@ from daskfs.store.shape import Shape, sparse_chunk
 from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import TileInfo, Tiles, write_sample
-from daskfs.store.value_checks import LISTED, check_finite, check_spread
+from daskfs.store.value_checks import COLUMNS_LISTED, check_finite, check_spread
 from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, moments_cost, tile_cost
 
 SUMS_AT_ONCE = 2**20
@@ -56,11 +56,11 @@ NAME_BYTES = 400
 """Bytes of a feature name as read from a source, as text, and as JSON."""
 LABEL_BYTES = 60
 """Bytes of a label as read from a source, encoded, and stored."""
-GROUP_BYTES = 260
+GROUP_NAME_BYTES = 260
 """Bytes of the name of a group, its number, and the number of its rows."""
 SAMPLE_COLUMN_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 """Bytes per row while a per-sample column is read: groups as text shared by a few rows, times as distinct text."""
-ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
+ROW_NAMES_HELD = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
 class SourceParameters(StageParameters, kw_only=True):
@@ -341,7 +341,7 @@ def _missing(store: Store, parameters: TileParameters) -> dict[str, Any] | None:
         "total": int(counts.sum()),
         "n_columns": int(columns.size),
         "n_unobserved": int(np.count_nonzero(counts == parameters.shape.n_samples)),
-        "columns": [[names[c] if names else f"x{c}", int(counts[c])] for c in columns[:LISTED]],
+        "columns": [[names[c] if names else f"x{c}", int(counts[c])] for c in columns[:COLUMNS_LISTED]],
     }
 
 
@@ -384,8 +384,8 @@ def labels_cost(shape: Shape, sample_columns: Iterable[str], *, row_names: bool)
         Objects("names of features", shape.n_features, NAME_BYTES),
         Objects("labels of some rows", n_rows, LABEL_BYTES),
         *(Objects(f"{name} of some rows", n_rows, SAMPLE_COLUMN_BYTES[name]) for name in names),
-        *((Objects("names of groups, with their numbers and sizes", n_groups, GROUP_BYTES),) if n_groups else ()),
-        *((ROW_NAMES,) if row_names else ()),
+        *((Objects("names of groups, with their numbers and sizes", n_groups, GROUP_NAME_BYTES),) if n_groups else ()),
+        *((ROW_NAMES_HELD,) if row_names else ()),
     )
 
 

@@ -31,7 +31,7 @@ MOST_ROWS = 2**40
 """More than memory allows: a unit that scores a column holds tens of bytes a row."""
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
-FEW_ROWS = 1024
+TABLE_ROWS = 1024
 """Rows of which a table of columns takes about as long to decode a part as to decode all."""
 SLAB_BYTES = 256 * MiB
 """Bytes of a slab or band if the memory limit of a worker is unknown."""
@@ -115,7 +115,7 @@ def plan_shape(
     fitting = budget // (n_features * itemsize)
     # for narrow rows, per-row overhead takes more memory than the values
     fitting = min(fitting, max(NARROW_ROWS, budget // (n_features * itemsize + SENT_ROW_BYTES)))
-    is_whole = n_samples <= min(row_multiple, FEW_ROWS) and x_bytes <= MAX_TILE_BYTES
+    is_whole = n_samples <= min(row_multiple, TABLE_ROWS) and x_bytes <= MAX_TILE_BYTES
     least = n_samples if is_whole else n_samples // n_units
     fitting = min(fitting, max(least, MIN_TILE_BYTES // (columns * itemsize)))
     together = min(row_multiple, least, MAX_TILE_BYTES // (columns * itemsize))

@@ -129,7 +129,7 @@ def edit(name: str, **values: Any) -> Callable[[Path], object]:
 
     def change(folder: Path) -> None:
         document = json.loads((folder / name).read_text(encoding="utf-8"))
-        if name in documents.NAMES:
+        if name in documents.DOCUMENT_NAMES:
             write_document(folder / name, {**document, **values})
         else:
             (folder / name).write_text(json.dumps({**document, **values}), encoding="utf-8")

@@ -284,7 +284,7 @@ class TestBits:
     @pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
     def test_tiles(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure: str) -> None:
         monkeypatch.setattr(
-            "daskfs.kernels.statistics.comoments.SMALLEST_STRETCH", 4096
+            "daskfs.kernels.statistics.comoments.COMOMENT_STRETCH_ROWS", 4096
         )  # three stretches of 10,000 rows
         found = [
             self.run(tmp_path / f"run{chunks}", self.write(tmp_path, 10_000, chunks), measure=measure)

@@ -16,7 +16,7 @@ import zarr
 
 import daskfs as package
 from daskfs.errors import StoreError
-from daskfs.storage.local import ASIDE
+from daskfs.storage.local import MOVED_ASIDE
 from daskfs.store import layout
 from daskfs.store.records import decode, encode, lines_of
 from tests.cli.command import daskfs, refused, texts
@@ -109,7 +109,9 @@ def test_every_kind_of_file_is_checked_and_run_mends_what_is_named(job: Path, fo
     assert "made again" in " ".join(texts(result))
     assert outputs(folder) == before
     again = verified(folder)
-    aside = list(folder.rglob(f"*{ASIDE}*"))  # somebody's folder in the place of a file is kept, and told of in ours
+    aside = list(
+        folder.rglob(f"*{MOVED_ASIDE}*")
+    )  # somebody's folder in the place of a file is kept, and told of in ours
     assert len(aside) == (len(files) if way == "directory" else 0)
     assert (again["problems"], set(again["left_over"])) == (
         [],
@@ -152,7 +154,7 @@ def test_records_are_checked(job: Path, folder: Path) -> None:
 
 def test_a_record_among_others_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies in the same file stays as it is."""
-    monkeypatch.setattr("daskfs.store.record_files.FEW", 2)
+    monkeypatch.setattr("daskfs.store.record_files.MERGED_WHEN_FINISHED", 2)
     job, folder = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None), tmp_path / "run"
     run_quietly(job)
     (path,) = (folder / "records/score").glob("*.jsonl")

@@ -208,8 +208,8 @@ def test_evaluation_by_default_takes_a_share_of_the_time_of_the_run(
     X, y = data_of("classification")
     data = saved(tmp_path, np.tile(X, (1, 3)) + np.arange(18), y)
     monkeypatch.setattr(extent, "ALWAYS_SECONDS", 0.0)
-    monkeypatch.setattr(extent, "SHARE", 1.0)
-    for name, value in {"ENOUGH_ROWS": 40, "FEWEST_ROWS": 20, "ENOUGH_FEATURES": 4}.items():
+    monkeypatch.setattr(extent, "EVALUATION_SHARE", 1.0)
+    for name, value in {"ENOUGH_ROWS": 40, "FEWEST_LABELED": 20, "ENOUGH_FEATURES": 4}.items():
         monkeypatch.setattr(extent, name, value)
     methods = ["FisherScore", "RLSR"]
     result = run_job(job_of(tmp_path, data, methods, evaluate={"n_selected": [2]}))

@@ -28,7 +28,7 @@ from .runs import write_job
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "SAMPLE_ROWS", 800)
     monkeypatch.setattr(estimate, "FIRST_ROWS", 100)
-    monkeypatch.setattr(estimate, "GROUP_ROWS", 100)
+    monkeypatch.setattr(estimate, "PART_GROUP_ROWS", 100)
 
 
 def job_file(folder: Path, n_samples: int = 4000, **blocks: Any) -> Path:

@@ -173,7 +173,7 @@ def test_the_traceback_is_shown_only_if_asked(tmp_path: Path) -> None:
 
 def test_many_failures_fill_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "MAX_FILES", 2)
-    monkeypatch.setattr(failures, "MAX_BYTES", 1000)
+    monkeypatch.setattr(failures, "MAX_FAILURE_BYTES", 1000)
     job = write_job(tmp_path, basic_job(tmp_path))
     with failing(SCORE):
         outcomes = [command("run", job, "-q") for _ in range(4)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from daskfs.execution.in_flight import AT_ONCE, PER_THREAD, room
+from daskfs.execution.in_flight import PER_THREAD, SUBMITTED_TOGETHER, room
 from daskfs.execution.pool import Pool
 from daskfs.store import record_files
 from daskfs.store.record_files import RecordFiles
@@ -89,7 +89,7 @@ def test_units_are_submitted_together(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(done) == list(range(n_units))
     assert sum(sent) == n_units
     assert sent[0] == room(n_workers)
-    assert all(n >= AT_ONCE for n in sent[:-1])
+    assert all(n >= SUBMITTED_TOGETHER for n in sent[:-1])
 
 
 @pytest.mark.cluster
@@ -113,6 +113,6 @@ def test_records_are_noted_by_the_thread_that_merges_them(tmp_path: Path, monkey
     monkeypatch.setattr(RecordIndex, "merge", counted)
     with threads_as_workers(2) as (_, client):
         run_made_up(tmp_path, n_units, lambda _: None, Pool(client))
-    assert len(merged) > n_units - record_files.FEW
+    assert len(merged) > n_units - record_files.MERGED_WHEN_FINISHED
     assert len(set(merged)) == len(merged)
     assert threads == {threading.current_thread().name}

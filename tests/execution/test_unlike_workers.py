@@ -99,7 +99,7 @@ def start(cluster: Cluster, folder: Path, text: str = "", memory: str = "1GiB") 
 def test_a_late_worker_with_another_daskfs(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
 ) -> None:
-    monkeypatch.setattr("daskfs.store.record_files.PATIENCE_SECONDS", 0.5)  # for a record that never comes
+    monkeypatch.setattr("daskfs.store.record_files.RECORD_PATIENCE", 0.5)  # for a record that never comes
     with pytest.raises((ClusterError, UnitError), match=told):
         run_job(load_job(job_on(cluster, tmp_path)), Joining(lambda: start(cluster, tmp_path, text)))
 

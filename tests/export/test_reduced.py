@@ -97,7 +97,7 @@ def test_npz_holds_rows_as_numpy_and_scipy_do(ranked: Ranked, tmp_path: Path) ->
 def test_blocks_change_no_byte(sparse: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for out in ("a.npz", "a.parquet", "a.h5ad", "a.zarr"):
         exported(sparse, tmp_path / out)
-    monkeypatch.setattr(reduced_module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(reduced_module, "EXPORT_BLOCK_BYTES", 1)
     with np.load(exported(sparse, tmp_path / "b.npz")) as found, np.load(tmp_path / "a.npz") as whole:
         assert found.files == whole.files
         for name in found.files:

@@ -33,7 +33,7 @@ BATCH = np.array(["a", "b"])[np.arange(N) // 3 % 2]
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names come in several chunks, and the rows of a batch from all of them."""
     for module in (row_names, stored, arrays):
-        monkeypatch.setattr(module, "ROWS_AT_ONCE", 32)
+        monkeypatch.setattr(module, "NAMES_AT_ONCE", 32)
 
 
 def cells() -> anndata.AnnData:
@@ -48,8 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("named")
     cells().write_h5ad(root / "cells.h5ad")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_names, "ROWS_AT_ONCE", 32)
-        patch.setattr(stored, "ROWS_AT_ONCE", 32)
+        patch.setattr(row_names, "NAMES_AT_ONCE", 32)
+        patch.setattr(stored, "NAMES_AT_ONCE", 32)
         finished(root, job_on(root / "cells.h5ad"))
     return root
 

@@ -77,7 +77,7 @@ def test_ranges_of_targets_do_not_show(data: st.DataObject) -> None:
     y[:2] = 0.0, 1.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target, "RANGE_ROWS", data.draw(st.integers(1, n)))
-        patch.setattr(target, "MERGED_ENTRIES", 1)
+        patch.setattr(target, "TARGET_ENTRIES", 1)
         patch.setattr(target, "SAMPLED_ROWS", data.draw(st.integers(1, n)))
         patch.setattr(target, "LABEL_CHUNK_ROWS", data.draw(st.integers(1, n)))
         for name in ("daskfs.graph.target.block_rows", "daskfs.graph.plan.block_rows"):

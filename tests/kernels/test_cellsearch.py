@@ -202,14 +202,14 @@ class TestAwkwardRows:
             np.testing.assert_array_equal(indices, expected[0])
             np.testing.assert_allclose(distances / scale, expected[1], rtol=1e-12)
 
-    @each("doubtful", [1, cell_search.DOUBTFUL])
+    @each("doubtful", [1, cell_search.DOUBTFUL_PAIRS])
     @each("apart", [3.0, 10.0, 30.0, 100.0, 1000.0])
     def test_products_that_lose_digits(self, apart: float, doubtful: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two clusters in one cell: the farther apart, the less a product says of distances inside them. More rows than
         are wanted lie nearly as far as the last one, and all that may be among the nearest are measured, however few
         at a time.
         """
-        monkeypatch.setattr(cell_search, "DOUBTFUL", doubtful)
+        monkeypatch.setattr(cell_search, "DOUBTFUL_PAIRS", doubtful)
         X = normal(400, 30)
         X[::2] += apart
         cut = cut_by_hand([[0]] * 400)

@@ -222,7 +222,7 @@ class TestBits:
         F, codes, weights = self.example(n_classes, weighted)
         whole = distributions(F, codes, (10,), weights)
         for values, table in ((1, 1), (700, 50), (10**6, 10**6)):
-            monkeypatch.setattr(module, "BLOCK_VALUES", values)
+            monkeypatch.setattr(module, "SORTED_VALUES", values)
             monkeypatch.setattr(module, "TABLE_VALUES", table)
             assert_same(distributions(F, codes, (10,), weights), whole)
 

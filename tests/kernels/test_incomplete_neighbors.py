@@ -141,7 +141,7 @@ class TestExact:
     def test_blocks_of_queries_and_of_the_base(self, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
         X = holed(normal(400, 9), 0.5)
         whole = neighbors(form(X), 5)
-        monkeypatch.setattr("daskfs.kernels.neighbors.distance_bounds.PART_ROWS", (7, 7))
+        monkeypatch.setattr("daskfs.kernels.neighbors.distance_bounds.BOUND_ROWS", (7, 7))
         monkeypatch.setattr("daskfs.kernels.neighbors.distance_bounds.TILE_BYTES", 2**14)
         cut = neighbors(form(X), 5)
         np.testing.assert_array_equal(cut[0], whole[0])

@@ -40,9 +40,9 @@ CHAINS = ("", "zscore+", "total+log1p+", "total=50+log1p+zscore+", "log1p+unit+"
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The way components are found, for 60 columns and any number of rows."""
     if request.param != "one pass":
-        monkeypatch.setattr(principal_components, "FEW_COLUMNS", 0)
+        monkeypatch.setattr(principal_components, "COVARIANCE_COLUMNS", 0)
         monkeypatch.setattr(principal_components, "OVERSAMPLED", 9)
-        monkeypatch.setattr(principal_components, "FEW_ROWS", 2**30 if request.param == "few rows" else 0)
+        monkeypatch.setattr(principal_components, "WHOLE_ROWS", 2**30 if request.param == "few rows" else 0)
     return str(request.param)
 
 

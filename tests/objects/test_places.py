@@ -117,7 +117,7 @@ def test_an_object_is_read_piece_by_piece(bucket: str, monkeypatch: pytest.Monke
     data = os.urandom(10_000)
     path = ObjectPath.of(f"{bucket}/x")
     path.write_bytes(data)
-    monkeypatch.setattr(objects, "PIECE_BYTES", 999)
+    monkeypatch.setattr(objects, "RANGE_PIECE_BYTES", 999)
     with path.open("rb", buffering=1024) as file:
         assert file.read(10) == data[:10]
         assert file.seek(-100, io.SEEK_END) == 9900

@@ -163,7 +163,7 @@ def test_the_results_through_an_unreliable_store(
     fault_rate: float,
 ) -> None:
     """One command is enough, and nothing that is whole is made again."""
-    monkeypatch.setitem(second_look.PAUSE_SECONDS, True, 0.01)
+    monkeypatch.setitem(second_look.LOOK_PAUSE_SECONDS, True, 0.01)
     job = small_job(tmp_path, bucket)
     with proxy(Proxy(server, fault_rate=fault_rate, kinds=kinds, seed=1)) as unreliable:
         reach(monkeypatch, unreliable.url)

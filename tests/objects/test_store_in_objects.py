@@ -216,7 +216,7 @@ def test_a_read_that_fails_is_no_damage(
     bucket: str, server: str, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(clients, "RETRIES", {"max_retries": 0})
-    monkeypatch.setattr(clients, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(clients, "RETRY_PAUSE_SECONDS", 0.0)
     with proxy(Proxy(server)) as between:
         reach(monkeypatch, between.url)
         store = Store(as_path(bucket))
@@ -257,7 +257,7 @@ def test_a_log(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(b"before\n")
     put = mock.Mock(side_effect=ObjectPath.put)
     monkeypatch.setattr(ObjectPath, "put", lambda self, data: put(self, data))
-    monkeypatch.setattr(log, "SHARE", 0)
+    monkeypatch.setattr(log, "WRITE_INTERVAL", 0)
     monkeypatch.setattr(log, "PUT_SECONDS", 3600.0)
     written = Log(path)
     for number in range(1000):

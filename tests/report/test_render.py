@@ -20,7 +20,7 @@ from daskfs.errors import StoreError
 from daskfs.report.model import GraphReport
 from daskfs.report.render import render_report
 from daskfs.report.summary import graph_warnings
-from daskfs.report.values import MISSING, TIMES
+from daskfs.report.values import DASH, TIMES_SIGN
 from tests.conftest import FIGURES
 from tests.report.example import HOSTILE_NAMES, evaluation_of_draws, full_summary
 
@@ -121,7 +121,7 @@ def test_full_summary(html: str) -> None:
     # Four score curves, one objective, two images, one evaluation, two histograms.
     assert len(page.named("svg")) == 10
     for text in (
-        f"70,000 {TIMES} 4,096",
+        f"70,000 {TIMES_SIGN} 4,096",
         "laplacian",
         "pixel_",
         "1.07 GiB",
@@ -384,7 +384,7 @@ def test_eliminations() -> None:
     assert "support vectors" not in page.text
     assert "Rows of the kernel" not in page.text
     summary["methods"][3]["elimination"] = {"route": "other", "rounds": None}
-    assert "Route" + MISSING in assert_sound(render_report(summary)).text
+    assert "Route" + DASH in assert_sound(render_report(summary)).text
 
 
 def test_solutions() -> None:
@@ -413,7 +413,7 @@ def test_solutions() -> None:
     solution |= {"converged": False, "solver": "woodbury", "kkt_inactive": None}
     page = assert_sound(render_report(summary))
     assert "Updates of targets40, stopped before they settled" in page.text
-    assert "KKT value of others (1 at most)" + MISSING in page.text
+    assert "KKT value of others (1 at most)" + DASH in page.text
     assert "halved" not in page.text
     assert "Dashed: the objective" not in page.text
     summary["methods"][2]["solution"] = None
@@ -445,7 +445,7 @@ def test_trade_offs() -> None:
     (table,) = (part for part in html.split("<table") if "Of the full kernel" in part)
     rows = table.split("</table>")[0].split("<tr>")[2:]
     assert len(rows) == 11
-    assert MISSING in rows[0]
+    assert DASH in rows[0]
     assert [place for place, row in enumerate(rows) if 'class="n best"' in row] == [3]
     for place, row in enumerate(rows):
         assert f"{curve['trade_off'][place]:g}<" in row
@@ -520,7 +520,7 @@ def test_nan_scores_have_no_bar() -> None:
     html = render_report(summary)
     table = html[html.index('aria-label="Top features of laplacian"') :].split("</table>")[0]
     assert table.count('class="bar"') == 1
-    for text in ("NaN", "∞", MISSING, "2.500"):
+    for text in ("NaN", "∞", DASH, "2.500"):
         assert f'<span class="v">{text}</span>' in table
 
 
@@ -625,11 +625,11 @@ def test_images() -> None:
     html = render_report(summary)
     page = assert_sound(html)
     for text in (
-        f"Scores as an image of 2 {TIMES} 32 pixels: bright is relevant. Colored pixels are excluded.",
+        f"Scores as an image of 2 {TIMES_SIGN} 32 pixels: bright is relevant. Colored pixels are excluded.",
         "The first 5, 10 features.",
     ):
         assert text in page.text, text
-    assert f"Scores of fisher as an image of 2 {TIMES} 32" in page.values("aria-label")
+    assert f"Scores of fisher as an image of 2 {TIMES_SIGN} 32" in page.values("aria-label")
     (svg,) = (part.split("</svg>")[0] for part in html.split("<svg") if "as an image of 2" in part.split(">")[0])
     # 32 grays and the excluded pixel; a run of equal ones is one stroke
     assert svg.count("<path") == 33
@@ -639,7 +639,7 @@ def test_images() -> None:
     image |= {"scores": [[3]], "by_rank": True}
     summary = {"methods": [alone]}
     page = assert_sound(render_report(summary))
-    assert f"Ranks as an image of 2 {TIMES} 32 pixels: bright is relevant." in page.text
+    assert f"Ranks as an image of 2 {TIMES_SIGN} 32 pixels: bright is relevant." in page.text
     assert "Colored pixels" not in page.text
     for key in ("shape", "sizes", "by_rank", "scores", "selected"):
         alone["image"] = {other: value for other, value in image.items() if other != key}
@@ -651,7 +651,7 @@ def test_a_simple_evaluation_has_one_figure_and_no_more() -> None:
     for text in (
         "Model1-nearest-neighbor classifier",
         "Metricaccuracy (higher is better)",
-        f"Splits {TIMES} repeats5 {TIMES} 3",
+        f"Splits {TIMES_SIGN} repeats5 {TIMES_SIGN} 3",
         "Rows used10,000 of 70,000",
         "Settingtransductive Seed0",
     ):

@@ -12,7 +12,7 @@ import pytest
 from daskfs.criteria.consensus import CONSENSUS
 from daskfs.criteria.registry import criteria
 from daskfs.graph.halves import feature_axis
-from daskfs.report.method_view import COLUMNS
+from daskfs.report.method_view import FIELD_MEANINGS
 from daskfs.report.model import GraphReport
 from daskfs.report.summary import graph_warnings
 from tests.cli.command import daskfs, write_job
@@ -99,4 +99,4 @@ def test_a_report_names_its_source_once_and_leads_to_its_tables(tmp_path: Path) 
 
 def test_every_column_of_a_method_is_explained() -> None:
     fields = {field for criterion in (*criteria().values(), CONSENSUS) for field in criterion.fields}
-    assert fields - {"score"} | {"pvalue", "qvalue"} == {*COLUMNS}
+    assert fields - {"score"} | {"pvalue", "qvalue"} == {*FIELD_MEANINGS}

@@ -32,8 +32,8 @@ MINUS = "\N{MINUS SIGN}"
         (NAN, "NaN"),
         (INF, "∞"),
         (-INF, f"{MINUS}∞"),
-        (None, values.MISSING),
-        ("words", values.MISSING),
+        (None, values.DASH),
+        ("words", values.DASH),
         ("NaN", "NaN"),
         (10**400, "∞"),
     ],
@@ -57,7 +57,7 @@ def test_full_number_only_when_digits_are_lost() -> None:
         (50 * 2**20, "50.0 MiB"),
         (1_146_880_000, "1.07 GiB"),
         (2**60, "1,024 PiB"),
-        (None, values.MISSING),
+        (None, values.DASH),
         (NAN, "NaN"),
     ],
 )
@@ -76,7 +76,7 @@ def test_format_bytes(value: object, text: str) -> None:
         (289, "4 min 49 s"),
         (7325, "2 h 02 min"),
         (360_000, "100 h 00 min"),
-        (None, values.MISSING),
+        (None, values.DASH),
         (INF, "∞"),
     ],
 )
@@ -101,7 +101,7 @@ def test_format_percent(value: object, text: str) -> None:
         (1234.5, 30.2, "30"),
         (1e9, 2.5, "2.500"),
         (None, NAN, "NaN"),
-        (0.5, None, values.MISSING),
+        (0.5, None, values.DASH),
     ],
 )
 def test_format_spread(mean: object, std: object, text: str) -> None:
@@ -116,7 +116,7 @@ def test_format_spread(mean: object, std: object, text: str) -> None:
         ("2026-02-03T14:05:09-03:30", "2026-02-03 14:05:09 UTC-03:30"),
         ("2026-02-03T14:05:09", "2026-02-03 14:05:09"),
         ("yesterday", "yesterday"),
-        (None, values.MISSING),
+        (None, values.DASH),
         (7, "7"),
     ],
 )
@@ -126,14 +126,14 @@ def test_format_time(value: object, text: str) -> None:
 
 def test_format_text() -> None:
     given: dict[str, Any] = {"a": True, "b": [1, 0.25], "c": None, "d": {}}
-    assert values.format_text(given) == f"a: yes, b: 1, 0.2500, c: {values.MISSING}, d: {values.MISSING}"
+    assert values.format_text(given) == f"a: yes, b: 1, 0.2500, c: {values.DASH}, d: {values.DASH}"
 
 
 def test_format_count() -> None:
     assert values.format_count(1234) == "1,234"
     assert values.format_count(1234.0) == "1,234"
     assert values.format_count(NAN) == "NaN"
-    assert values.format_count(None) == values.MISSING
+    assert values.format_count(None) == values.DASH
 
 
 class Kind(enum.StrEnum):

@@ -26,7 +26,7 @@ from daskfs.sources import (
     svmlight,
 )
 from daskfs.sources.labels import LabelEncoding
-from daskfs.sources.some_rows import STRETCHES, SomeRows
+from daskfs.sources.some_rows import MAX_RANGES, SomeRows
 from daskfs.storage import StoragePath, as_path, objects
 from tests.sources.array_source import ArraySource
 
@@ -46,10 +46,10 @@ PARTITIONS = (
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that tables of a few hundred bytes come in many ranges and the scan in many blocks.
     monkeypatch.setattr(csv_table, "RANGE_BYTES", 150)
-    monkeypatch.setattr(csv_table, "SCAN_BYTES", 37)
+    monkeypatch.setattr(csv_table, "CSV_SCAN_BYTES", 37)
     monkeypatch.setattr(svmlight, "SCAN_BYTES", 37)
     monkeypatch.setattr(mtx, "SCAN_BYTES", 101)
-    monkeypatch.setattr(objects, "PIECE_BYTES", 53)
+    monkeypatch.setattr(objects, "RANGE_PIECE_BYTES", 53)
     for module in (csv_table, svmlight, mtx):
         module.scan.cache_clear()
 
@@ -140,7 +140,7 @@ def test_some_rows(kind: Kind, written: tuple[Path, str], roots: list[StoragePat
     assert rows.shape == (n_samples,)
     assert (rows[0], rows[-1]) == (0, N_SAMPLES - 1 if n_samples > 1 else 0)
     assert np.all(np.diff(rows) >= 1)
-    assert np.count_nonzero(np.diff(rows) > 1) < STRETCHES
+    assert np.count_nonzero(np.diff(rows) > 1) < MAX_RANGES
     for root in roots:
         source = SomeRows(kind.open(root, written[1]), n_samples)
         np.testing.assert_array_equal(read_in_parts(source, [0, n_samples // 2, n_samples]), matrix()[rows])
@@ -273,7 +273,7 @@ def test_bundled_source(name: str, shape: tuple[int, int], task: str) -> None:
 def test_types_are_converted_in_pieces(
     stored: str, handed_on: str, order: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskfs.sources.npy_file.BUFFER_BYTES", 64)
+    monkeypatch.setattr("daskfs.sources.npy_file.NPY_BUFFER_BYTES", 64)
     X = np.arange(60).reshape(12, 5).astype(stored)
     np.save(tmp_path / "X.npy", np.asarray(X, order=order))
     source = open_source(SourceSpec(str(tmp_path / "X.npy")))

@@ -285,7 +285,7 @@ def test_types_are_those_of_blocks(dtype: str, chunks: tuple[int, int] | None, t
 def test_a_csc_matrix_in_many_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daskfs.sources.csc.BUCKET_BYTES", 100)
     monkeypatch.setattr("daskfs.sources.csc.ENTRIES_AT_ONCE", 17)
-    monkeypatch.setattr("daskfs.sources.csc.BUFFER_BYTES", 300)
+    monkeypatch.setattr("daskfs.sources.csc.WAITING_BYTES", 300)
     matrix = sp.random(200, 31, density=0.1, format="csc", random_state=0)
     parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
     found = hdf5_file(sparse(**parts, shape=matrix.shape))(tmp_path)

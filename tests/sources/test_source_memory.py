@@ -87,7 +87,7 @@ def test_an_evicted_member_stays_readable(tmp_path: Path) -> None:
 
 def test_rows_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_table, "RANGE_BYTES", MIB)
-    monkeypatch.setattr(csv_table, "SCAN_BYTES", MIB)
+    monkeypatch.setattr(csv_table, "CSV_SCAN_BYTES", MIB)
     path = tmp_path / "X.csv"
     line = ",".join(["0.125"] * 20) + "\n"
     path.write_text(",".join(f"c{index}" for index in range(20)) + "\n" + line * 100_000)

@@ -31,7 +31,7 @@ OWN["tenx"] = "AAC-{}"
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names come in many stretches, and tables in many ranges."""
-    monkeypatch.setattr(row_names, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(row_names, "NAMES_AT_ONCE", 4)
     monkeypatch.setattr(csv_table, "RANGE_BYTES", 150)
     csv_table.scan.cache_clear()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.sample_columns import COLUMNS, whole
+from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS, whole
 
 NAN = np.nan
 
@@ -36,7 +36,7 @@ class TestGroups:
         ids=["numbers", "floats", "booleans", "column", "text", "bytes", "objects", "dates", "one"],
     )
     def test_numbered_in_the_order_of_their_values(self, raw: Any, expected: list[int]) -> None:
-        groups = whole(COLUMNS["groups"], raw, len(expected), "g", "groups")
+        groups = whole(SAMPLE_COLUMN_KINDS["groups"], raw, len(expected), "g", "groups")
         assert groups.dtype == np.int64
         np.testing.assert_array_equal(groups, expected)
 
@@ -54,14 +54,14 @@ class TestGroups:
     )
     def test_refused(self, raw: np.ndarray, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            whole(COLUMNS["groups"], raw, 3, "g", "groups")
+            whole(SAMPLE_COLUMN_KINDS["groups"], raw, 3, "g", "groups")
 
     def test_what_a_summary_says(self) -> None:
         assert described("groups", np.array([0, 1, 1, 2, 1])) == {"n_groups": 3, "smallest": 1, "largest": 3}
 
 
 def stored(name: str, *parts: Any) -> np.ndarray:
-    return np.concatenate(list(COLUMNS[name](lambda: iter(parts), name).stored()))
+    return np.concatenate(list(SAMPLE_COLUMN_KINDS[name](lambda: iter(parts), name).stored()))
 
 
 COLUMN_VALUES = {
@@ -93,7 +93,7 @@ def test_a_column_in_parts_is_stored_as_all_of_it(column: tuple[str, list[Any]],
 
 
 def described(name: str, *parts: Any) -> dict[str, Any]:
-    column = COLUMNS[name](lambda: iter(parts), name)
+    column = SAMPLE_COLUMN_KINDS[name](lambda: iter(parts), name)
     assert len(list(column.stored())) == len(parts)
     return column.described()
 
@@ -143,7 +143,7 @@ class TestTimes:
     )
     def test_refused(self, raw: np.ndarray, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            whole(COLUMNS["times"], raw, 3, "t", "times")
+            whole(SAMPLE_COLUMN_KINDS["times"], raw, 3, "t", "times")
 
     def test_what_a_summary_says(self) -> None:
         assert described("times", np.array([2.0, 0.5, 2.0])) == {"n_distinct": 2, "first": 0.5, "last": 2.0}

@@ -112,7 +112,7 @@ def test_text_tables(
     content: str, values: list[list[float]], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_table, "RANGE_BYTES", size)
-    monkeypatch.setattr(csv_table, "SCAN_BYTES", size)
+    monkeypatch.setattr(csv_table, "CSV_SCAN_BYTES", size)
     csv_table.scan.cache_clear()
     np.testing.assert_array_equal(read_csv(tmp_path, content), np.array(values, dtype=float))
 

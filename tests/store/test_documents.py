@@ -14,7 +14,7 @@ import pytest
 from daskfs import load_job, open_run, run_job
 from daskfs.errors import DamagedError, RunStoppedError, StoreError
 from daskfs.store import layout
-from daskfs.store.documents import NAMES
+from daskfs.store.documents import DOCUMENT_NAMES
 from daskfs.store.store import Store
 from tests.cli.command import basic_job, daskfs, refused, texts, write_job
 from tests.cli.test_moved_runs import tables
@@ -23,7 +23,7 @@ from tests.execution.runs import Stop
 VALUE: dict[str, Any] = {"format_version": layout.FORMAT_VERSION, "a": [1, 0.1, None], "b": {"c": "x"}}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DOCUMENT_NAMES)
 def test_every_changed_byte_is_damage(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path)
     store.begin_epoch()
@@ -43,7 +43,7 @@ def test_every_changed_byte_is_damage(tmp_path: Path, name: str) -> None:
             assert found == VALUE or found.get("format_version") != layout.FORMAT_VERSION
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DOCUMENT_NAMES)
 def test_what_a_late_driver_writes_does_not_count(tmp_path: Path, name: str) -> None:
     first = Store(tmp_path)
     first.begin_epoch()

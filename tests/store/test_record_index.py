@@ -18,7 +18,7 @@ EPOCH = "0123456789ab"
 @pytest.mark.parametrize("seed", range(20))
 def test_index_law(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a dict of unit to file and line, whatever comes in which order."""
-    monkeypatch.setattr(record_index, "AT_ONCE", 7)
+    monkeypatch.setattr(record_index, "RECORDS_AT_ONCE", 7)
     monkeypatch.setattr(record_index, "OPENED", 2)
     draw, found, known = random.Random(seed), RecordIndex(), dict[int, Line]()
     for step in range(40):

@@ -98,7 +98,7 @@ def test_checksums_are_loaded_once_for_the_units_of_a_stage(tmp_path: Path) -> N
 
 def test_a_unit_of_inputs_that_are_gone_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver, _ = sealed_store(tmp_path)
-    monkeypatch.setattr(seals, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(seals, "SEAL_PATIENCE", 0.0)
     with pytest.raises(OSError, match="no seal names the inputs of this unit"):
         Store(tmp_path, driver.epoch.name).seals.enter("other")
 

@@ -63,7 +63,7 @@ def test_each_segment_reads_what_was_written_for_it(
     """In order, with its dtype and shape, however pieces are cut and read together, and counted as they are."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setattr(shards, "CUT_BYTES", cut)
-        patched.setattr(shards, "READ_BYTES", cut)
+        patched.setattr(shards, "ADJACENT_BYTES", cut)
         store = Store(Path(folder) if is_stored else None)
         written = [pieces_of(seed + i, some) for i, some in enumerate(parts)]
         with counted_bytes() as counted:

@@ -39,7 +39,7 @@ def trials(folder: Path, number: int, seed: int) -> Iterator[Trial]:
     kinds = [kind for kind in KINDS if kind != "tiles elsewhere"]
     faults = draw.sample([*ANY_METHOD, *FAULTS_OF], len(ANY_METHOD) + len(FAULTS_OF))
     runs = [Run(folder / str(place), kind) for place, kind in enumerate(kinds)]
-    quick = mock.patch.dict(second_look.PAUSE_SECONDS, {True: 0.05})
+    quick = mock.patch.dict(second_look.LOOK_PAUSE_SECONDS, {True: 0.05})
     with object_server() as server, quick, dask.config.set({LEASE_KEY: LEASE_SECONDS}):
         for place in range(number):
             run, fault = runs[place % len(runs)], faults[place % len(faults)]

@@ -41,7 +41,7 @@ from daskfs.kernels.distance_correlation.exact import (
     shares_of,
 )
 from daskfs.kernels.distance_correlation.feature_map import (
-    PRODUCT_ROWS,
+    MAP_PRODUCT_ROWS,
     PRODUCT_WIDTH,
     CodeGram,
     FeatureMap,
@@ -68,22 +68,22 @@ CODE_ROWS = 2**17
 CODE_COLUMNS = 16
 CHUNKS_AT_ONCE = 10
 """Chunks of one array that Zarr writes at a time."""
-ROUNDING = 1e-12
+DOUBLE_ROUNDING = 1e-12
 SINGLE_PRECISION = 2e-6
-"""Rounding error of a correlation of 1: `ROUNDING` in double precision, this in single."""
-VALUE_BYTES = 2**20
+"""Rounding error of a correlation of 1: `DOUBLE_ROUNDING` in double precision, this in single."""
+PRODUCT_BYTES = 2**20
 """Bytes of feature values that a matrix-free product reads together."""
 HELD_BYTES = 2**28
 """Maximum bytes of a matrix, in blocks, held in memory; a larger one is read again for every product."""
 HANDLE_BYTES = 8192
 """Bytes of an open array, and of the page that the allocator adds to each held block."""
-FACTS = 8
+N_FACTS = 8
 """Facts of a feature.
 
 Number of components, mean distance, trace, variance of mean distances, error, 1 if constant; number of rows in use, and
 the sum of their weights.
 """
-N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(FACTS)
+N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(N_FACTS)
 
 
 # ---------------------------------------------------------------------------------------- inputs of blocks
@@ -106,7 +106,7 @@ def map_features(context: Context, parameters: SlabsParameters, unit: int) -> No
     store, width = context.store, most_components(spec.n_components)
     codes: np.ndarray | None = None
     table = np.zeros((columns.size, width + 1, BINS))
-    facts = np.zeros((columns.size, FACTS))
+    facts = np.zeros((columns.size, N_FACTS))
     binned = binned_columns(context, columns, slab, spec.rows_used(context.tiles.shape.n_samples), spec.felt)
     with one_thread():
         for place, column in enumerate(binned):
@@ -134,7 +134,7 @@ def store_values(context: Context, parameters: SlabsParameters, unit: int) -> No
     n_rows = spec.rows_used(context.tiles.shape.n_samples)
     values = sampled_columns(context, columns, slab, n_rows, spec.felt)
     scaled_values = np.empty((columns.size, values.shape[0]))
-    facts = np.zeros((columns.size, FACTS))
+    facts = np.zeros((columns.size, N_FACTS))
     shares = shares_of(distance_weights(context, n_rows), values.shape[0])
     with one_thread():
         for part in row_blocks(columns.size, CODE_COLUMNS):
@@ -185,7 +185,7 @@ def correlate_block(context: Context, parameters: CorrelateParameters, unit: int
         block_of = _exact_block if spec.correlation == "exact" else _mapped_block
         matrix = block_of(context, spec, (first_features, right), weights)
     np.clip(matrix, 0.0, 1.0, out=matrix)
-    matrix[matrix > 1.0 - ROUNDING] = 1.0  # copies of a feature
+    matrix[matrix > 1.0 - DOUBLE_ROUNDING] = 1.0  # copies of a feature
     if right is None:
         facts = _read_features(context, layout.DISTANCE_FACTS, spec, first_features)
         matrix = np.triu(matrix, 1)
@@ -368,7 +368,7 @@ class _MatrixFree:
         weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
         first = context.store.open(layout.DISTANCE_VALUES.format(spec.name, 0))
         self._shares = shares_of(weights, first.shape[1])
-        self._features = max(1, VALUE_BYTES // (WORD * CODE_COLUMNS * first.shape[1])) * CODE_COLUMNS
+        self._features = max(1, PRODUCT_BYTES // (WORD * CODE_COLUMNS * first.shape[1])) * CODE_COLUMNS
         self._holds = values_in_use(context.tiles.shape.n_features, first.shape[1]).nbytes <= HELD_BYTES
         self._held: dict[int, np.ndarray] = {}
 
@@ -465,7 +465,7 @@ def _chunks_written(rows: int, dtype: str) -> Array:
 def stored_cost(spec: CorrelationSpec, n_columns: int, rows: int) -> Cost:
     """List the stored arrays of some features, in whole chunks of rows."""
     rows = rows if rows <= CODE_ROWS else -(-rows // CODE_ROWS) * CODE_ROWS
-    facts = Array("facts of features", (n_columns, FACTS))
+    facts = Array("facts of features", (n_columns, N_FACTS))
     if spec.correlation != "feature_map":
         return (Array("values of features over the norms of their distances", (n_columns, rows)), facts)
     return (
@@ -497,7 +497,7 @@ def _exact_block_cost(width: int, rows: int) -> Cost:
 
 
 def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
-    count, n_read, looked_up = most_components(spec.n_components), min(rows, CODE_ROWS), min(rows, PRODUCT_ROWS)
+    count, n_read, looked_up = most_components(spec.n_components), min(rows, CODE_ROWS), min(rows, MAP_PRODUCT_ROWS)
     functions = width * count
     return (
         Array("maps of two blocks: of slabs, together, and in order", (3, 2, width, count + 1, BINS)),
@@ -517,7 +517,7 @@ def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
     n_features = shape.n_features
     if spec.correlation == "matrix_free":
         n_rows = spec.rows_used(shape.n_samples)
-        values, together = values_in_use(n_features, n_rows), max(VALUE_BYTES // WORD, CODE_COLUMNS * n_rows)
+        values, together = values_in_use(n_features, n_rows), max(PRODUCT_BYTES // WORD, CODE_COLUMNS * n_rows)
         return (
             *((values,) if values.nbytes <= HELD_BYTES else ()),
             Array("distances of all pairs of rows: sum, and what adds to it", (3, n_rows, n_rows)),
@@ -530,7 +530,7 @@ def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
         *((matrix,) if matrix.nbytes <= HELD_BYTES else ()),
         Objects("open arrays of blocks", len(block_pairs(spec, n_features)), HANDLE_BYTES),
         Array("blocks while they are read", (4, BLOCK_FEATURES, BLOCK_FEATURES)),
-        Array("facts of features", (n_features, FACTS)),
+        Array("facts of features", (n_features, N_FACTS)),
         Array("vectors and products", (4, n_features)),
         Array("marks of what is wanted", (4, n_features), "bool"),
     )

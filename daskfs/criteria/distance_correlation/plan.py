@@ -9,7 +9,7 @@ from daskfs.criteria.distance_correlation.matrix import (
     CORRELATE_STAGE,
     DISTANCE_MAPS_STAGE,
     DISTANCE_VALUES_STAGE,
-    FACTS,
+    N_FACTS,
     CorrelateParameters,
     SlabsParameters,
     block_pairs,
@@ -61,7 +61,7 @@ def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process
     n_features, pairs = shape.n_features, block_pairs(spec, shape.n_features)
     slabs_touched = [_n_features_read(block, slab_columns, n_features) for block in feature_blocks(spec, n_features)]
     n_read = sum(slabs_touched[i] + (slabs_touched[j] if i != j else 0) for i, j in pairs)
-    facts = 2 * WORD * FACTS * slab_columns * len(pairs)
+    facts = 2 * WORD * N_FACTS * slab_columns * len(pairs)
     return Stage.of(
         CORRELATE_STAGE,
         f"correlations-{spec.name}",
@@ -69,7 +69,7 @@ def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process
         CorrelateParameters(spec),
         CORRELATE_STAGE.cost(shape, spec, process),
         bytes_read=total(stored_cost(spec, n_read, spec.rows_used(shape.n_samples))) + facts,
-        bytes_written=formed_matrix(spec, n_features).nbytes + WORD * FACTS * n_features,
+        bytes_written=formed_matrix(spec, n_features).nbytes + WORD * N_FACTS * n_features,
         clears=layout.DISTANCES_OF.format(spec.name),
     )
 

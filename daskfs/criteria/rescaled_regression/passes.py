@@ -51,7 +51,7 @@ from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 from daskfs.tiles.row_partitions import block_rows, reading_cost
 
-PURPOSE = "rescaled"
+RESCALED = "rescaled"
 
 
 # ------------------------------------------------------------------------------------------------ before the loop
@@ -65,7 +65,7 @@ def scale_features(context: Context, parameters: GroupParameters, unit: int) -> 
     m2 = store.open(slab_table(method))[...][method.slab_fields.index("m2")]
     diagonal = m2 * scale**2
     if parameters.solver == "cholesky":
-        gram = stored_comoments(context, PURPOSE, key).matrix
+        gram = stored_comoments(context, RESCALED, key).matrix
         gram *= scale
         gram *= scale[:, None]
         diagonal = np.diagonal(gram).copy()

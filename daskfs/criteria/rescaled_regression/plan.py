@@ -12,7 +12,7 @@ from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlati
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, SolvedBy, UncorrelatedParameters
 from daskfs.criteria.rescaled_regression.passes import (
-    PURPOSE,
+    RESCALED,
     RESCALED_ROWS_STAGE,
     RESCALED_SCALE_STAGE,
     RESCALED_TABLES_STAGE,
@@ -143,7 +143,7 @@ def _plan_scale(group: _Group) -> list[Stage]:
     read = (2 * len(CENTERED_FIELDS) + len(layout.COLUMN_ROWS)) * WORD * d
     if group.solver == "cholesky":
         scaling = without_zscore(group.first.score_scaling)
-        name, lists = f"rescaled-comoments-{key}", (PURPOSE, {key: d})
+        name, lists = f"rescaled-comoments-{key}", (RESCALED, {key: d})
         made = plan_comoments(group.shape, name, lists, scaling, group.process, all_features=True)
         stages.append(replace(made, needed_until=f"rescaled-scale-{key}"))
         read += made.bytes_written
@@ -156,7 +156,7 @@ def _plan_scale(group: _Group) -> list[Stage]:
         bytes_read=read,
         bytes_written=SCALE_ROWS * WORD * d + group.stored_gram,
         needed_until=group.tables,
-        clears=layout.COMOMENTS_OF.format(PURPOSE, key),
+        clears=layout.COMOMENTS_OF.format(RESCALED, key),
     )
     return [*stages, scale]
 

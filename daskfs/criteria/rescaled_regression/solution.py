@@ -56,9 +56,9 @@ TOLERANCE = 1e-7
 LOOSEST = 1e-2
 FORCING = 0.1
 """Tolerance of a round's steps, as a share of the violation that the new targets cause."""
-ROUND_OFF = 1e-13
+OBJECTIVE_ROUNDING = 1e-13
 """Share of the objective, and of the largest possible sum over the rows, that is rounding alone."""
-FAR = 10.0
+OUTSIDE_BASIN = 10.0
 """SSUFS has left its basin when loss and penalty exceed this multiple of the spread of the targets."""
 MAX_HALVINGS = 100
 
@@ -132,7 +132,7 @@ def certain(cross: np.ndarray, diagonal: np.ndarray, spread: float) -> np.ndarra
     `diagonal`, shape (n_features,), is that of S.
     """
     largest = np.sqrt(np.maximum(diagonal * spread, 0.0))
-    return np.where((norms(cross) > ROUND_OFF * largest)[:, None], cross, 0.0)
+    return np.where((norms(cross) > OBJECTIVE_ROUNDING * largest)[:, None], cross, 0.0)
 
 
 class _Solution:
@@ -217,7 +217,7 @@ class _Solution:
         if not state.history or not certificate.holds(TOLERANCE) or (state.cross.any() and drift > TOLERANCE):
             return
         value = self._objective()
-        if self._change(value) <= max(self._parameters.tol, ROUND_OFF):
+        if self._change(value) <= max(self._parameters.tol, OBJECTIVE_ROUNDING):
             self._note(value)
             self._end_phase(converged=True)
 
@@ -353,7 +353,7 @@ class _Solution:
         assert state.base is not None
         without = objective(state.at, state.cross, self._parameters.gamma) + state.spread
         # negative, or NaN
-        return not (self._objective() >= 0.0 and without <= FAR * state.base[-1])
+        return not (self._objective() >= 0.0 and without <= OUTSIDE_BASIN * state.base[-1])
 
 
 def kept_cost(shape: Shape, solver: str) -> Cost:

@@ -95,9 +95,9 @@ class State:
 
 ARRAYS = ("cross", "target_mean", "labeled", "residual", "offset")
 """Fields of a state that are stored as arrays under their names."""
-APART = ("at", "asked", "products", "base", "best", "best_offset", "carried")
+STORED_APART = ("at", "asked", "products", "base", "best", "best_offset", "carried")
 """Fields that are stored in parts, or only where there are any; all others are scalars or lists of them."""
-SCALARS = tuple(field.name for field in fields(State) if field.name not in (*ARRAYS, *APART))
+SCALARS = tuple(field.name for field in fields(State) if field.name not in (*ARRAYS, *STORED_APART))
 
 
 def save_state(context: Context, key: str, number: int, label: str, state: State) -> None:

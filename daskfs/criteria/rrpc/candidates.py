@@ -8,7 +8,7 @@ from dataclasses import replace
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rrpc.correlations import COMOMENTS_STAGE, ComomentsParameters, comoment_rows
 from daskfs.criteria.rrpc.criterion import GreedyParameters
-from daskfs.criteria.rrpc.greedy import GREEDY_STAGE, N_FIELDS, PURPOSE, SCREEN_STAGE, OneMethod
+from daskfs.criteria.rrpc.greedy import GREEDY, GREEDY_STAGE, N_FIELDS, SCREEN_STAGE, OneMethod
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.scaling import row_statistics
 from daskfs.kernels.statistics.comoments import stretch_rows
@@ -30,7 +30,7 @@ def plan_greedy(shape: Shape, method: Method, process: Cost) -> list[Stage]:
     check_candidates(count, f"method {label}", "n_candidates")
     done, parameters = f"greedy-{label}", OneMethod(method)
     table, listed = WORD * N_FIELDS * n_features, WORD * count
-    comoments = plan_comoments(shape, f"comoments-{label}", (PURPOSE, {label: count}), greedy.score_scaling, process)
+    comoments = plan_comoments(shape, f"comoments-{label}", (GREEDY, {label: count}), greedy.score_scaling, process)
     return [
         Stage.of(
             SCREEN_STAGE,
@@ -50,7 +50,7 @@ def plan_greedy(shape: Shape, method: Method, process: Cost) -> list[Stage]:
             GREEDY_STAGE.cost(n_features, count, process),
             bytes_read=comoments.bytes_written + table + listed,
             bytes_written=table,
-            clears=layout.COMOMENTS_OF.format(PURPOSE, label),
+            clears=layout.COMOMENTS_OF.format(GREEDY, label),
         ),
     ]
 

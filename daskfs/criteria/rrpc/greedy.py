@@ -18,7 +18,7 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.context import Context
 
-PURPOSE = "greedy"
+GREEDY = "greedy"
 N_FIELDS = len(CRITERIA[0].fields)
 """Rows of the table: score, relevance, redundancy and step."""
 
@@ -38,7 +38,7 @@ def screen_candidates(context: Context, parameters: OneMethod, unit: int) -> dic
     n_relevant = int(np.count_nonzero(~np.isnan(relevance)))
     count = n_relevant if method.parameters.n_candidates is None else min(method.parameters.n_candidates, n_relevant)
     features = np.sort(rank_order(relevance, "descending")[:count])
-    context.store.put_array(layout.CANDIDATES.format(PURPOSE, method.label), features)
+    context.store.put_array(layout.CANDIDATES.format(GREEDY, method.label), features)
     return {"n_candidates": int(features.size)}
 
 
@@ -50,12 +50,12 @@ def pick_features(context: Context, parameters: OneMethod, unit: int) -> None:
     store = context.store
     table = store.open(slab_table(method))[...].copy()
     score, relevance, redundancy, step = (table[method.fields.index(name)] for name in method.criterion.fields)
-    candidates = store.open(layout.CANDIDATES.format(PURPOSE, method.label))[...]
+    candidates = store.open(layout.CANDIDATES.format(GREEDY, method.label))[...]
     order = rank_order(relevance, "descending")[: int(np.count_nonzero(~np.isnan(relevance)))]
     screened = order[~np.isin(order, candidates)]
     step[screened] = candidates.size + 1 + np.arange(screened.size)
     if candidates.size:
-        correlation = stored_correlations(context, PURPOSE, method.label)
+        correlation = stored_correlations(context, GREEDY, method.label)
         if method.parameters.absolute:
             np.abs(correlation, out=correlation)
         picks = pick_greedily(relevance[candidates], correlation)

@@ -30,7 +30,7 @@ from daskfs.tiles.shapes import conversion_cost, rows_held
 
 N_TERMS = 3
 """Fields of a feature in the tables that are read and written: the score and its two terms."""
-GRID = np.arange(11) / 10
+TRADE_OFF_GRID = np.arange(11) / 10
 DIRECTION_GRID = 2.0**40
 """Coordinates of unit rows are rounded to this grid, so that rows of one direction are equal at any length."""
 USUAL_TRADE_OFF = 0.1
@@ -52,7 +52,7 @@ def choose_trade_off(context: Context, parameters: TradeOffParameters, unit: int
     table = context.store.open(layout.UNFINISHED.format(method.label))[...]
     _, graph_term, label_term = table
     count = cut_features(criterion_parameters.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
-    orders = [rank_order(mix_terms(graph_term, label_term, t), "ascending")[:count] for t in GRID]
+    orders = [rank_order(mix_terms(graph_term, label_term, t), "ascending")[:count] for t in TRADE_OFF_GRID]
     used = np.unique(np.concatenate(orders))
     rows, block = context.tiles.sampled_columns(used, CUT_ROWS, chain_of(criterion_parameters.graph_scaling))
     weights = context.weights()
@@ -61,8 +61,8 @@ def choose_trade_off(context: Context, parameters: TradeOffParameters, unit: int
     finite_terms = label_term[~np.isnan(label_term)]
     if finite_terms.size and (finite_terms == finite_terms[0]).all():
         values[0] = np.nan  # equal label terms cannot rank
-    place = lowest_cut(GRID, values)
-    chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
+    place = lowest_cut(TRADE_OFF_GRID, values)
+    chosen = USUAL_TRADE_OFF if place is None else float(TRADE_OFF_GRID[place])
     table[0] = mix_terms(graph_term, label_term, chosen)
     context.store.put_array(layout.SCORES.format(method.label), table, (table.shape[0], parameters.slab_columns))
     sizes = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": criterion_parameters.n_neighbors}
@@ -99,7 +99,7 @@ def _cuts(
 def _curve(cuts: list[Cut]) -> dict[str, Any]:
     """Return the curve as lists by name, None for NaN."""
     rows = [asdict(cut) for cut in cuts]
-    return {"trade_off": GRID.tolist()} | {
+    return {"trade_off": TRADE_OFF_GRID.tolist()} | {
         name: [None if np.isnan(row[key]) else row[key] for row in rows]
         for key, name in (
             ("value", "cut_value"),
@@ -125,13 +125,13 @@ def trade_off_cost(shape: Shape, n_cut_features: int | None, process: Cost) -> C
     n_sampled, n_features = sample_rows(shape).size, shape.n_features
     of_band = min(n_sampled, -(-n_sampled * shape.tile_rows // shape.n_samples) + 1)
     count, rows = cut_features(n_cut_features, n_features), min(CUT_ROWS, n_sampled)
-    used = min(GRID.size * count, n_features)
+    used = min(TRADE_OFF_GRID.size * count, n_features)
     return (
         *process,
         rows_held("sampled rows of a band, and what rescales them", shape, of_band, 4),
         Array("terms and scores of features", (N_TERMS, n_features)),
-        Array("orders of features under each trade-off", (GRID.size, n_features), "int64"),
-        Array("these, put together", (GRID.size, n_features), "int64"),
+        Array("orders of features under each trade-off", (TRADE_OFF_GRID.size, n_features), "int64"),
+        Array("these, put together", (TRADE_OFF_GRID.size, n_features), "int64"),
         Array("weights of rows, as stored and as read", (2, shape.n_samples)),
         Array("rows that are cut, in the first features of all orders", (3, rows, used)),
         Array("these, reduced to one order, and different ones", (6, rows, count)),

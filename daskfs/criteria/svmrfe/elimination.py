@@ -30,7 +30,7 @@ from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 from daskfs.tiles.row_partitions import RowPartitions, block_rows, reading_cost
 
-TIED = 1e-12
+EQUAL_CRITERIA = 1e-12
 """Two criteria are equal if they differ by at most this share of the largest of the round."""
 
 
@@ -232,7 +232,7 @@ def _without_rounding(values: np.ndarray) -> np.ndarray:
     """
     order = np.argsort(values, kind="stable")
     ascending = values[order]
-    is_new = np.diff(ascending, prepend=-np.inf) > TIED * np.abs(values).max(initial=0.0)
+    is_new = np.diff(ascending, prepend=-np.inf) > EQUAL_CRITERIA * np.abs(values).max(initial=0.0)
     equal = np.empty_like(values)
     equal[order] = ascending[is_new][np.cumsum(is_new) - 1]
     return equal

@@ -38,7 +38,7 @@ from daskfs.store.context import Context
 from daskfs.store.shape import Shape
 from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts, reading_cost
 
-STRETCHES = (16, 128)
+LANDMARK_STRETCHES = (16, 128)
 STRETCH_VALUES = 2**22
 """Target values per stretch of a large X; starting a unit takes as long as 10,000s of narrow rows."""
 
@@ -46,7 +46,7 @@ STRETCH_VALUES = 2**22
 def landmark_parts(shape: Shape) -> RowPartitions:
     """Return the partition of the rows into the units of a pass."""
     rows = max(1, min(2**16, STRETCH_VALUES // shape.n_features))
-    least, most = STRETCHES
+    least, most = LANDMARK_STRETCHES
     return cut_parts(shape, min(most, max(least, shape.n_samples // rows)))
 
 

@@ -22,7 +22,7 @@ from distributed.security import Security
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.certificates import configured_certificates
-from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
+from daskfs.execution.clusters.wait_for_workers import ARRIVAL_LOOK_SECONDS, wait_for_workers
 from daskfs.storage import LocalPath
 
 
@@ -41,7 +41,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     problem, client, is_final = "", None, False
     while client is None:
         try:
-            _greet(where, security, max(LOOK_SECONDS, deadline - time.monotonic()))
+            _greet(where, security, max(ARRIVAL_LOOK_SECONDS, deadline - time.monotonic()))
             client = Client(where, timeout=settings.wait_seconds, security=security)
         except (OSError, ValueError) as error:
             problem = str(error)
@@ -51,11 +51,11 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
             # The failed client closes when it is collected. During the start of the next client both would wait for
             # the same lock, so collect it now that no traceback refers to it.
             gc.collect()
-            if is_final or time.monotonic() + LOOK_SECONDS >= deadline:
+            if is_final or time.monotonic() + ARRIVAL_LOOK_SECONDS >= deadline:
                 reason = (not is_final and _refusal(where)) or problem or "a process listens there and does not answer"
                 msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {reason}."
                 raise ClusterError(msg)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(ARRIVAL_LOOK_SECONDS)
     named = f"--scheduler-file {settings.scheduler_file}" if settings.scheduler_file else where
 
     def told() -> str:
@@ -72,7 +72,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 def _refusal(address: str) -> str:
     """Return why no connection to an address comes about, "" if one does, or none of sockets can."""
     try:
-        socket.create_connection(get_address_host_port(address), LOOK_SECONDS).close()
+        socket.create_connection(get_address_host_port(address), ARRIVAL_LOOK_SECONDS).close()
     except socket.gaierror as error:
         return f"no such host ({error.strerror})"
     except ConnectionRefusedError:
@@ -105,7 +105,7 @@ def _greet(address: str, security: Security | None, patience: float) -> None:
 
     # in a thread, as a notebook runs an event loop here; not in a pool, whose end would delay a signal
     threading.Thread(target=run, name="daskfs-greet", daemon=True).start()
-    outcome.result(timeout=patience + LOOK_SECONDS)
+    outcome.result(timeout=patience + ARRIVAL_LOOK_SECONDS)
 
 
 def _written_address(path: LocalPath) -> str:

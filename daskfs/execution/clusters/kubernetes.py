@@ -23,7 +23,7 @@ from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 
 ANSWER_SECONDS = 20.0
 """Timeout in seconds of requests for the state of pods."""
-LOOK_SECONDS = 0.25
+CREATION_LOOK_SECONDS = 0.25
 """Seconds between checks whether the operator has created the cluster."""
 CREATED = ("Pending", "Running")
 """Phases of a DaskCluster whose scheduler and workers have been created."""
@@ -83,7 +83,7 @@ class Pods(KubeCluster):
         """
         cluster = await DaskCluster.get(self.name, namespace=self.namespace)
         while cluster.raw.get("status", {}).get("phase") not in CREATED:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CREATION_LOOK_SECONDS)
             await cluster.refresh()
 
     async def said(self) -> str:

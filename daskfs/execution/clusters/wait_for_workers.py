@@ -15,7 +15,7 @@ from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.pool import Pool, pool_of
 from daskfs.stages.requirements import cannot_serve, differences, installed_versions, unlike
 
-LOOK_SECONDS = 0.2
+ARRIVAL_LOOK_SECONDS = 0.2
 """Seconds between checks of a cluster without workers."""
 
 
@@ -43,7 +43,7 @@ def wait_for_workers(
             raise ClusterError(reason())
         if look is not None:
             look()
-        time.sleep(LOOK_SECONDS)
+        time.sleep(ARRIVAL_LOOK_SECONDS)
     for future in asked_for:
         future.release()
     _check_versions(client, pool)
@@ -75,7 +75,7 @@ def _check_versions(client: Client, pool: Pool) -> None:
             broken = {address for address, answer in answers.items() if isinstance(answer, OSError)}
             addresses = broken & pool.workers().keys()
         if addresses:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(ARRIVAL_LOOK_SECONDS)
     for address, reply in answers.items():
         if isinstance(reply, ImportError):
             raise ClusterError(cannot_serve(reply)) from reply

@@ -27,7 +27,7 @@ from daskfs.kernels.distance_correlation.histograms import BinnedColumn
 from daskfs.kernels.statistics.comoments import mirror_blocks
 from daskfs.kernels.statistics.moments import row_blocks
 
-PRODUCT_ROWS = 1024
+MAP_PRODUCT_ROWS = 1024
 PRODUCT_WIDTH = 512
 
 
@@ -141,7 +141,7 @@ class CodeGram:
         weights
             Frequency weights around 1, shape (n_rows,), float64; None for 1 each.
         """
-        for rows in row_blocks(codes[0][0].size, PRODUCT_ROWS):
+        for rows in row_blocks(codes[0][0].size, MAP_PRODUCT_ROWS):
             sides = [_looked_up(tables, part, rows) for tables, part in zip(self._sides, codes, strict=True)]
             ours, theirs = sides[0], sides[-1]
             if weights is not None:

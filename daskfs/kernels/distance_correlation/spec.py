@@ -14,7 +14,7 @@ MATRIX_FREE_FEATURES = 20_000
 """Number of features above which the matrix is not formed: at this number it takes 3.2 GB."""
 MATRIX_FREE_ROWS = 1_000
 """Rows used for matrix-free products: each feature costs their square."""
-EXACT_ROWS = 256
+EXACT_CORRELATION_ROWS = 256
 EXACT_PRODUCTS = 2e10
 """Multiplications up to which "auto" chooses the exact matrix over the feature map: some seconds of one core."""
 
@@ -97,7 +97,7 @@ class CorrelationSpec:
         settled = self
         if self.correlation == "auto":
             rows, features = self.rows_used(shape.n_samples), shape.n_features
-            few = rows <= EXACT_ROWS or (rows * features) ** 2 / 2 <= EXACT_PRODUCTS
+            few = rows <= EXACT_CORRELATION_ROWS or (rows * features) ** 2 / 2 <= EXACT_PRODUCTS
             way: Correlation = "exact" if few else "feature_map"
             settled = replace(self, correlation="matrix_free" if features > MATRIX_FREE_FEATURES else way)
         if settled.correlation == "matrix_free" and self.bias_corrected:

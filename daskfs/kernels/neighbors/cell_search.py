@@ -20,7 +20,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 
 SPARE = 6
 """Candidates kept beyond the k nearest, because float32 products order them only approximately."""
-DOUBTFUL = 2**14
+DOUBTFUL_PAIRS = 2**14
 """Pairs that are measured at a time."""
 MEASURED_ROWS = 4096
 
@@ -162,7 +162,7 @@ class _Lists:
             Cell in which a row has met the members that probe it, shape (n_asked,), int64; -1 for none.
         """
         Bounds, Side = self._passes.Bounds, self._passes.Side
-        doubtful = np.empty((DOUBTFUL + base.n_rows, 2), np.int64)
+        doubtful = np.empty((DOUBTFUL_PAIRS + base.n_rows, 2), np.int64)
         takes, met = np.full(base.n_rows, base_takes), np.full(base.n_rows, -1)
         for tile in row_blocks(queries.n_rows, tile_rows(queries, base)):
             rows = queries.part(tile)

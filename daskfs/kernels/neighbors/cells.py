@@ -35,9 +35,9 @@ MAX_PROBES = 32
 """Maximum number of cells of one group that a row probes."""
 MAX_MEAN_PROBES = 20.0
 """Maximum mean number of cells that a row probes."""
-LEAST_SHARE = 0.1
+LEAST_GROUP_SHARE = 0.1
 """Groups with less than this share of the mean size are dropped."""
-LEAST_ROWS = 4.0
+LEAST_ROWS_MET = 4.0
 """Minimum number of rows that a row meets, per neighbor."""
 TRAINED_PER_CELL, TRAINED_ROWS = 64, 4096
 """Most rows that k-means is trained on, per cell and for few cells in all: more hardly move the centers."""
@@ -210,7 +210,9 @@ def train_cells(
     rows = sample.rows[trained]
     group_centers, offsets = _balanced_kmeans(rows, n_groups, generator)
     home, _ = _nearest(rows, group_centers, offsets)
-    is_large_enough = np.bincount(home, minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(rows)
+    is_large_enough = np.bincount(home, minlength=len(group_centers)) * len(group_centers) >= LEAST_GROUP_SHARE * len(
+        rows
+    )
     if not is_large_enough.all():  # a few outliers are too little work for a task, and find too few neighbors alone
         group_centers, offsets = (
             group_centers[is_large_enough],
@@ -227,7 +229,7 @@ def train_cells(
     )
     centers = np.concatenate([centers for centers, _ in cells_of_groups])
     share = 0.0 if trained.all() else len(rows) / sample.n_samples
-    cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
+    cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS_MET * n_neighbors, share)
     return _calibrate_reach(sample, trained, cells, n_neighbors, recall, max_probes, generator)
 
 

@@ -34,7 +34,7 @@ SPARED_DIMENSION = 8.0
 LINKED = (14, 20)
 """Minimum and maximum number of new neighbors of a row that a pass compares."""
 
-FEW_ROWS = 8
+ROWS_PER_NEIGHBOR = 8
 """Rows per neighbor that pynndescent finds up to which all pairs are compared instead."""
 _SEARCHING = Lock()
 
@@ -103,7 +103,7 @@ def pynndescent_neighbors(
     from these.
     """
     rows, width = metric_rows(X, metric), foreign_width(k)
-    if rows.n_rows <= FEW_ROWS * width:
+    if rows.n_rows <= ROWS_PER_NEIGHBOR * width:
         base = prepare_rows(X, metric)
         return exact_neighbors(base, np.arange(rows.n_rows), base, 0, k)
     from pynndescent import NNDescent

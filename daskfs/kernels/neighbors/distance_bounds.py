@@ -35,7 +35,7 @@ DENSE_VALUES = 2**21
 """Values of the base rows that are made dense at a time, 8 MiB."""
 PART_ELEMENTS = 2**19
 """Pairs of incomplete rows that are bounded at a time: few enough for their arrays to stay in cache."""
-PART_ROWS = (64, 4096)
+BOUND_ROWS = (64, 4096)
 TIED = 2.0**-39
 """Squared distances that are larger by this share are no longer tied."""
 
@@ -53,7 +53,7 @@ def tile_rows(queries: Rows, base: Rows) -> int:
 
 def part_rows(n_queries: int, n_columns: int) -> int:
     """Return the number of base rows that are bounded at a time if rows are incomplete."""
-    return int(np.clip(PART_ELEMENTS // max(n_queries, n_columns, 1), *PART_ROWS))
+    return int(np.clip(PART_ELEMENTS // max(n_queries, n_columns, 1), *BOUND_ROWS))
 
 
 def float32_serves(queries: Rows, base: Rows) -> bool:

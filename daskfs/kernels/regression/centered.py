@@ -12,9 +12,9 @@ import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
 
-BLOCK_VALUES = 2**18
+CENTERED_VALUES = 2**18
 SPARSE_ROWS = 2**14
-FAR = 1e3
+FAR_MEAN = 1e3
 """Scaled means above which a sparse column loses digits if its mean is subtracted after the sums."""
 
 
@@ -25,7 +25,7 @@ def rows_per_block(n_features: int, values_per_row: int | None = None) -> int:
     each block also costs its sums.
     """
     most, values = (4096, n_features) if values_per_row is None else (SPARSE_ROWS, values_per_row)
-    return 1 << (max(64, min(most, BLOCK_VALUES // max(values, 1))).bit_length() - 1)
+    return 1 << (max(64, min(most, CENTERED_VALUES // max(values, 1))).bit_length() - 1)
 
 
 class CenteredRows:
@@ -42,7 +42,7 @@ class CenteredRows:
         self._mean = mean = self._parts[0]
         self._room = np.empty((0, mean.size))
         self._block: np.ndarray | sp.csr_matrix = self._room
-        self._far = np.flatnonzero(np.abs(mean) * scale > FAR)
+        self._far = np.flatnonzero(np.abs(mean) * scale > FAR_MEAN)
         self._left = mean
 
     def take(self, X: np.ndarray | sp.csr_matrix) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg as la
 
 Solver = Callable[[np.ndarray], np.ndarray]
-FEW = 2
+WORTH_COPYING = 2
 """Minimum ratio of features to the chosen ones for which a copy of S among these saves anything."""
 
 
@@ -75,7 +75,7 @@ class MatrixGram:
 
     def within(self, features: np.ndarray) -> Gram | None:
         """Return S among some features if they are few enough, else None."""
-        if FEW * features.size > self.diagonal.size:
+        if WORTH_COPYING * features.size > self.diagonal.size:
             return None
         return MatrixGram(self._matrix[np.ix_(features, features)])
 

@@ -33,10 +33,10 @@ WORKING_STEPS = 10
 WORKING_LEAST = 50
 NEWTON_ITERATIONS = 30
 NEWTON_RESIDUAL = 1e-2
-ASIDE = 0.5
+NEARLY_COMMON = 0.5
 """Maximum mean square of the directions of rows across their common line that has a system of its own."""
 ONE_LINE = 1e-20
-LEAST_SHARE = 1e-4
+LEAST_PENALTY = 1e-4
 """Minimum share of the penalty in a system, which keeps it positive definite."""
 SYSTEM_ITERATIONS = 200
 SYSTEM_RESIDUAL = 1e-10
@@ -254,13 +254,13 @@ def _preconditioner(part: PartOfGram, unit: np.ndarray, penalty: np.ndarray, pul
     """
 
     def solver(share: np.ndarray | float) -> Solver:
-        added = np.maximum(share * penalty - pulled, LEAST_SHARE * penalty)
+        added = np.maximum(share * penalty - pulled, LEAST_PENALTY * penalty)
         return part.solver(1.0 / np.sqrt(added[:, 0]))
 
     n_columns = unit.shape[1]
     axis = np.linalg.eigh(unit.T @ unit)[1][:, -1:]
     aside = np.maximum(1.0 - (unit @ axis) ** 2, 0.0)
-    if float(aside.mean()) > ASIDE:
+    if float(aside.mean()) > NEARLY_COMMON:
         return solver(1.0 - 1.0 / n_columns)
     along = solver(aside)
     if not float(aside.mean()) > ONE_LINE:

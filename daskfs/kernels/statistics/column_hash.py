@@ -23,7 +23,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 N_HASHES = 2
 VALUES_AT_ONCE = 2**15
 """Values mixed at a time, so that their float64 copies stay in cache; also the most rows at a time."""
-LISTED = 20
+HASHES_LISTED = 20
 _STEP, _MIX, _LAST = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _HALF = np.uint64(32)
 
@@ -100,7 +100,9 @@ def describe_equal(first: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     """
     repeated = np.flatnonzero(first != np.arange(first.size))
     leaders = np.unique(first[repeated])
-    groups = [[int(leader), *repeated[first[repeated] == leader][: LISTED - 1]] for leader in leaders[:LISTED]]
+    groups = [
+        [int(leader), *repeated[first[repeated] == leader][: HASHES_LISTED - 1]] for leader in leaders[:HASHES_LISTED]
+    ]
     return {
         "n_duplicate": int(repeated.size),
         "n_duplicate_groups": int(leaders.size),

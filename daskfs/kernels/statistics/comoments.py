@@ -16,8 +16,8 @@ from daskfs.kernels.statistics.moments import column_sums, merge_means, row_bloc
 
 PRODUCT_ROWS = 4096
 PRODUCT_COLUMNS = 128
-SMALLEST_STRETCH = 2**16
-STRETCHES = 64
+COMOMENT_STRETCH_ROWS = 2**16
+COMOMENT_STRETCHES = 64
 
 
 def stretch_rows(n_samples: int) -> int:
@@ -25,7 +25,7 @@ def stretch_rows(n_samples: int) -> int:
 
     It is a power of two that depends on n_samples only, and gives at most 64 stretches.
     """
-    return max(SMALLEST_STRETCH, 1 << max(0, -(-n_samples // STRETCHES) - 1).bit_length())
+    return max(COMOMENT_STRETCH_ROWS, 1 << max(0, -(-n_samples // COMOMENT_STRETCHES) - 1).bit_length())
 
 
 @dataclass(frozen=True)

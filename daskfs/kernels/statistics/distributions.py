@@ -15,7 +15,7 @@ from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.contingency import information_gain
 from daskfs.kernels.statistics.moments import row_blocks
 
-BLOCK_VALUES = 2**16
+SORTED_VALUES = 2**16
 """Values sorted and summed at a time: the working arrays stay in cache."""
 SORT_BYTES = 96
 """Bytes per row to sort a long column, in addition to a copy of the panel's counted rows."""
@@ -122,7 +122,7 @@ def sorted_columns(
     of_rows = (np.cumsum(np.bincount(row_codes) > 0) - 1)[row_codes]
     of_weights = None if weights is None else weights[rows]
     of_rows = of_rows.astype(np.min_scalar_type(counts.size))
-    at_once = max(1, BLOCK_VALUES // max(rows.size, counts.size * n_bins))
+    at_once = max(1, SORTED_VALUES // max(rows.size, counts.size * n_bins))
     for block in row_blocks(F.shape[1], max(GATHERED_COLUMNS, at_once)):
         gathered = np.ascontiguousarray(F[rows, block].T)
         for columns in row_blocks(gathered.shape[0], at_once):

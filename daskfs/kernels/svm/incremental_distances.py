@@ -9,7 +9,7 @@ import numpy as np
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 
-BLOCK_ROWS = 512
+KEPT_DISTANCE_ROWS = 512
 FRESH = 1e-3
 """Share of the last full computation below which distances are recomputed: subtraction keeps rounding errors."""
 
@@ -54,7 +54,7 @@ class KeptSquares:
     def _add(self, columns: np.ndarray, sign: float) -> None:
         part = self._X[:, columns]
         with one_thread():
-            for rows in row_blocks(len(part), BLOCK_ROWS):
+            for rows in row_blocks(len(part), KEPT_DISTANCE_ROWS):
                 block = self.values[rows]
                 block += sign * squared_distances(part[rows], part)
                 np.maximum(block, 0.0, out=block)

@@ -26,7 +26,7 @@ SHRINK = 0.1
 RIDGE = 1e-13
 """Share of the mean diagonal that is added to it, more if a system is singular, as for duplicate rows."""
 REFINEMENTS = 3
-TOLERANCE = 1e-11
+KKT_TOLERANCE = 1e-11
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ def solve_box(program: BoxProgram, start: np.ndarray) -> BoxSolution:
 
 
 def _scale(program: BoxProgram) -> float:
-    return TOLERANCE * max(float(np.abs(program.q).max(initial=0.0)), float(np.diagonal(program.Q).max(initial=0.0)))
+    return KKT_TOLERANCE * max(
+        float(np.abs(program.q).max(initial=0.0)), float(np.diagonal(program.Q).max(initial=0.0))
+    )
 
 
 def by_blocks(program: BoxProgram, start: np.ndarray) -> BoxSolution | None:
@@ -133,7 +135,7 @@ def _with_sets(
     gradient = program.Q @ x - program.q + offset
     for _ in range(REFINEMENTS):
         missing, size = program.total - float(x.sum()), max(1.0, float(np.abs(x).max()))
-        if np.abs(gradient[free]).max() <= _scale(program) * size and abs(missing) <= TOLERANCE * size:
+        if np.abs(gradient[free]).max() <= _scale(program) * size and abs(missing) <= KKT_TOLERANCE * size:
             break
         # recover digits lost by both solutions, which are far larger than x if the system is singular
         step = solve(gradient[free])
@@ -209,7 +211,7 @@ def _by_path(program: BoxProgram, x: np.ndarray) -> tuple[np.ndarray, bool]:
     lower, upper, size = program.lower, program.upper, x.size
     if not lower.sum() < program.total < upper.sum():
         return x, False
-    bounded, scale = np.isfinite(upper), max(_scale(program) / TOLERANCE, np.finfo(float).tiny)
+    bounded, scale = np.isfinite(upper), max(_scale(program) / KKT_TOLERANCE, np.finfo(float).tiny)
     x = np.where(bounded, (lower + np.where(bounded, upper, lower)) / 2.0, lower + max(program.total / size, 1.0))
     slack = np.stack([x - lower, np.where(bounded, upper - x, 1.0)])
     dual = scale * np.stack([np.ones(size), bounded.astype(np.float64)])
@@ -218,8 +220,8 @@ def _by_path(program: BoxProgram, x: np.ndarray) -> tuple[np.ndarray, bool]:
         products = float((slack * dual).sum()) / (size + int(bounded.sum()))
         gradient, missing = program.Q @ x - program.q + offset, program.total - float(x.sum())
         extent = max(1.0, float(np.abs(x).max()))
-        is_there = products <= TOLERANCE**2 * scale * extent
-        if is_there and np.abs(gradient - dual[0] + dual[1]).max() <= 10 * TOLERANCE * scale * extent:
+        is_there = products <= KKT_TOLERANCE**2 * scale * extent
+        if is_there and np.abs(gradient - dual[0] + dual[1]).max() <= 10 * KKT_TOLERANCE * scale * extent:
             break
         curvature = np.diagonal(program.Q) + (dual / slack).sum(axis=0)
         root = 1.0 / np.sqrt(curvature)
