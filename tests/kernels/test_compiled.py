@@ -45,13 +45,15 @@ def test_the_same_bits(dtype: DTypeLike, n_rows: int, width: int, n_weightings: 
     parts = np.stack([center, center * 1e-3])
     source, target = rng.integers(0, n_rows, (2, n_edges))
     of_edges = rng.exponential(size=(n_weightings, n_edges))
-    np.testing.assert_array_equal(compiled.weighted_sums(F, weights), plain.weighted_sums(F, weights))
-    np.testing.assert_array_equal(compiled.power_sums(F, parts, center), plain.power_sums(F, parts, center))
-    np.testing.assert_array_equal(compiled.deviation_sums(F, center, weights), plain.deviation_sums(F, center, weights))
-    np.testing.assert_array_equal(compiled.extremes(F), plain.extremes(F))
-    np.testing.assert_array_equal(
-        compiled.edge_sums(F, source, target, of_edges), plain.edge_sums(F, source, target, of_edges)
-    )
+    for G in (F, np.asfortranarray(F)):  # as indexing columns leaves them
+        np.testing.assert_array_equal(compiled.weighted_sums(F, weights), plain.weighted_sums(G, weights))
+        np.testing.assert_array_equal(compiled.power_sums(F, parts, center), plain.power_sums(G, parts, center))
+        sums = plain.deviation_sums(G, center, weights)
+        np.testing.assert_array_equal(compiled.deviation_sums(F, center, weights), sums)
+        np.testing.assert_array_equal(compiled.extremes(F), plain.extremes(G))
+        np.testing.assert_array_equal(
+            compiled.edge_sums(F, source, target, of_edges), plain.edge_sums(G, source, target, of_edges)
+        )
 
 
 @pytest.mark.parametrize("dtype", TYPES)

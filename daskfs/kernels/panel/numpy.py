@@ -73,7 +73,7 @@ def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
     weights
         Shape (n_rows,), float64.
     A
-        Shape (n_rows, width), C order, float64.
+        Shape (n_rows, width), float64.
 
     Returns
     -------
@@ -82,16 +82,17 @@ def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    BLAS and NumPy's pairwise summation choose the order of additions by the width of the array. This form makes the
-    same additions to each column in the same order for every width, so scores do not depend on the blocking.
+    BLAS and NumPy's pairwise summation choose the order of additions by the width of the array, and by the order of its
+    memory. This form makes the same additions to each column in the same order, so scores do not depend on the blocking.
     """
+    A = np.ascontiguousarray(A)
     if A.shape[1] == 1:  # einsum folds a single column into one pairwise sum
         return np.einsum("e,ec->c", weights, np.repeat(A, 2, axis=1))[:1]
     return np.einsum("e,ec->c", weights, A)
 
 
 def column_sums(A: np.ndarray) -> np.ndarray:
-    """Return the sums over rows of A, (n_rows, width), C order, float64, as :func:`weighted_column_sums` adds them."""
+    """Return the sums over rows of A, (n_rows, width), float64, as :func:`weighted_column_sums` adds them."""
     return weighted_column_sums(np.ones(A.shape[0]), A)
 
 
