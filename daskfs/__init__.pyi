@@ -1,5 +1,6 @@
 from . import score_functions as score_functions
 from .api.correlations import distance_correlation_matrix as distance_correlation_matrix
+from .api.criterion_check import check_criterion as check_criterion
 from .api.evaluation import evaluate_selectors as evaluate_selectors
 from .api.graph import knn_graph as knn_graph
 from .api.inspection import inspect as inspect

@@ -904,8 +904,8 @@ def _exported_lines(result: dict[str, Any]) -> list[str]:
 
 @verb
 def methods(as_json: AsJson = False) -> None:
-    """List the criteria, with direction and citation."""
-    from daskfs.criteria.registry import criteria
+    """List the criteria, those of other packages last, with direction and citation."""
+    from daskfs.criteria.registry import installed_criteria
 
     rows = [
         {
@@ -917,8 +917,9 @@ def methods(as_json: AsJson = False) -> None:
             "parameters": {key: c.parameters.model_fields[key].default for key in c.parameters.public_fields()},
             "summary": c.summary,
             "citation": c.citation,
+            "package": c.package or None,
         }
-        for c in criteria().values()
+        for c in installed_criteria().values()
     ]
     _emit(
         {"methods": rows},

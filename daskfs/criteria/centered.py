@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.criterion import Criterion, Parameters
 from daskfs.criteria.statistics import NeedMoments, Statistics
 from daskfs.kernels.scaling import without_zscore
 

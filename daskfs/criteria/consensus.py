@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from daskfs.criteria.registry import COMBINED_FIELDS, Criterion, Method, Parameters
+from daskfs.criteria.criterion import Criterion, Parameters
+from daskfs.criteria.registry import COMBINED_FIELDS, Method
 from daskfs.errors import JobError
 from daskfs.kernels.aggregate import combine_ranks
 

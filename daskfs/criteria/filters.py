@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import chdtrc, fdtrc, kolmogorov, stdtr
 
-from daskfs.criteria.registry import Criterion, Parameters, Significance, TestedParameters
+from daskfs.criteria.criterion import Criterion, Parameters, Significance, TestedParameters
 from daskfs.criteria.statistics import (
     NeedClassMoments,
     NeedDistributions,

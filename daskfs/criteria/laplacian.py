@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from daskfs.criteria.criterion import Criterion, Parameters, TestedParameters
 from daskfs.criteria.ratio_test import RatioTest
-from daskfs.criteria.registry import Criterion, Parameters, TestedParameters
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import (
     Denominator,

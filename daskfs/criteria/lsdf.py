@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import PositiveInt
 
+from daskfs.criteria.criterion import Criterion, PositiveNumber, Significance, TestedParameters
 from daskfs.criteria.filters import scatter_ratio, scatters
 from daskfs.criteria.laplacian import NeighborParameters
-from daskfs.criteria.registry import Criterion, PositiveNumber, Significance, TestedParameters
 from daskfs.criteria.statistics import (
     NeedClassMoments,
     NeedGraphForms,

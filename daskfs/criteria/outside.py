@@ -9,7 +9,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.criteria.registry import Criterion, Method, Parameters
+from daskfs.criteria.criterion import Criterion, Parameters
+from daskfs.criteria.registry import Method
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.threads import sklearn_module

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from daskfs.criteria.registry import Criterion, enough_labels
+from daskfs.criteria.criterion import Criterion
+from daskfs.criteria.registry import enough_labels
 from daskfs.criteria.statistics import SeenColumns, Statistics
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.moments import row_blocks

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from pydantic import NonNegativeInt
 
-from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.criterion import Criterion, Parameters
 from daskfs.criteria.statistics import Need, NeedMoments, SeenColumns, Statistics
 
 

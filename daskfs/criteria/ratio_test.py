@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.criterion import Significance
 from daskfs.criteria.invariants import ratio_terms
-from daskfs.criteria.registry import Significance
 from daskfs.criteria.statistics import (
     Need,
     NeedHalves,

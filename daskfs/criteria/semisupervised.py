@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
+from daskfs.criteria.criterion import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.laplacian import FiniteWidth, MetricFields, quotient
-from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import NeedGraphForms, Statistics
 from daskfs.criteria.supervised import target_weighting

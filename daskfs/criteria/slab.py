@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.criterion import PVALUE
 from daskfs.criteria.laplacian_forms import graph_forms
 from daskfs.criteria.pairwise_missing import Group, Panel, cut_panels
-from daskfs.criteria.registry import PVALUE, Method
+from daskfs.criteria.registry import Method
 from daskfs.criteria.statistics import (
     NO_FORMS,
     Need,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from pydantic import PositiveInt
 
+from daskfs.criteria.criterion import Criterion, Significance, TestedParameters
 from daskfs.criteria.filters import scatters, variance_ratio_pvalues
 from daskfs.criteria.laplacian import FiniteWidth, quotient
 from daskfs.criteria.ratio_test import RatioTest
-from daskfs.criteria.registry import Criterion, Significance, TestedParameters
 from daskfs.criteria.statistics import (
     Need,
     NeedClassMoments,

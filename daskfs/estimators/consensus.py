@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from daskfs.criteria.consensus import CONSENSUS, consensus_table
-from daskfs.criteria.registry import Method, Parameters
+from daskfs.criteria.criterion import Parameters
+from daskfs.criteria.registry import Method
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, check_n_features_to_select, selector
 

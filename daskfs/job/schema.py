@@ -9,11 +9,11 @@ from daskfs.job.job import Job
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of job files, with the method names and their parameters."""
-    from daskfs.criteria.registry import criteria
+    from daskfs.criteria.registry import installed_criteria
 
     schema = Job.model_json_schema()
-    entries: list[dict[str, Any]] = [{"enum": [*criteria(), "all"]}]
-    for name, criterion in criteria().items():
+    entries: list[dict[str, Any]] = [{"enum": [*installed_criteria(), "all"]}]
+    for name, criterion in installed_criteria().items():
         parameters = criterion.parameters.model_json_schema()
         schema_by_key = {key: parameters["properties"][key] for key in criterion.parameters.public_fields()}
         nested = {"type": "object", "properties": schema_by_key, "additionalProperties": False}

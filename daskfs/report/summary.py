@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.registry import PVALUE, Method, label_warnings
+from daskfs.criteria.criterion import PVALUE
+from daskfs.criteria.registry import Method, label_warnings
 from daskfs.criteria.rescaled_regression.passes import stored_solution
 from daskfs.criteria.slab import graph_needs
 from daskfs.criteria.sselect.trade_off import stored_curve

@@ -11,8 +11,9 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from daskfs.criteria.criterion import Criterion
 from daskfs.criteria.laplacian import GraphChoice, MetricFields, NeighborParameters
-from daskfs.criteria.registry import Criterion, criterion_named
+from daskfs.criteria.registry import criterion_named
 
 GOOD = {"ascending": "small", "descending": "large"}
 SCALINGS = {"graph_scaling": "transform.graph", "score_scaling": "transform.score"}

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.criteria.registry import Criterion, Method, criteria, make_method
+from daskfs.criteria.criterion import Criterion
+from daskfs.criteria.registry import Method, criteria, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.graph.precomputed import Graph, WeightMatrix
 from daskfs.kernels.labels import Labels, Task

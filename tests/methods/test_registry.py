@@ -17,7 +17,8 @@ import pytest
 import scipy.sparse as sp
 
 import daskfs
-from daskfs.criteria.registry import Criterion, check_labels, criteria, criterion_named, make_method
+from daskfs.criteria.criterion import Criterion
+from daskfs.criteria.registry import check_labels, criteria, criterion_named, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import LabelCounts, Labels

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from daskfs.criteria.centered import centered_criterion
-from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
+from daskfs.criteria.criterion import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 

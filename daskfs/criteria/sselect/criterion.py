@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
+from daskfs.criteria.criterion import Criterion
 from daskfs.criteria.laplacian import GraphParameters, quotient
-from daskfs.criteria.registry import Criterion
 from daskfs.criteria.statistics import GraphForms, NeedGraphForms, NeedOfValues, SeenColumns, Statistics
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from daskfs.criteria.centered import centered_criterion
+from daskfs.criteria.criterion import PositiveNumber
 from daskfs.criteria.laplacian import FiniteWidth, GraphParameters
-from daskfs.criteria.registry import PositiveNumber
 from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.graph.spec import ListsSpec, Weighting
 from daskfs.kernels.neighbors.weights import WeightKind

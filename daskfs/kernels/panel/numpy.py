@@ -83,7 +83,7 @@ def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
     Notes
     -----
     BLAS and NumPy's pairwise summation choose the order of additions by the width of the array, and by the order of its
-    memory. This form makes the same additions to each column in the same order, so scores do not depend on the blocking.
+    memory. This form makes the same additions to each column in the same order: scores do not depend on the blocking.
     """
     A = np.ascontiguousarray(A)
     if A.shape[1] == 1:  # einsum folds a single column into one pairwise sum
