@@ -97,6 +97,7 @@ def test_latency_of_objects_in_small_form(monkeypatch: pytest.MonkeyPatch, capsy
     assert "nothing to do" in printed
 
 
+@pytest.mark.release
 def test_graph_tables_that_compile_or_start_workers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
