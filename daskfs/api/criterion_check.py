@@ -35,6 +35,12 @@ def check_criterion(name: str, **parameters: Any) -> None:
         Naming the law that is broken.
     JobError
         If there is no such criterion, or it has no such parameter.
+
+    Examples
+    --------
+    >>> import daskfs
+    >>> daskfs.check_criterion("FisherScore")
+    >>> daskfs.check_criterion("LaplacianScore", n_neighbors=7)
     """
     method, rng = make_method(name, parameters), np.random.default_rng(0)
     X = rng.normal(3.0, 1.0, (N_SAMPLES, N_FEATURES)).astype(np.float32).astype(np.float64)
