@@ -21,7 +21,7 @@ def needs(parameters: RangeParameters) -> tuple[NeedMoments]:
 
 
 def score(statistics: Statistics, parameters: RangeParameters) -> Mapping[str, np.ndarray]:
-    """Return the fields of the features of a block, each of shape (width,): NaN for a feature without a score."""
+    """Return the fields of a block, each of shape (width,); NaN means no score."""
     moments = statistics[NeedMoments(parameters.score_scaling)]
     low, high = moments.extremes
     return {"score": np.where(moments.is_constant, np.nan, (high - low) ** parameters.power)}
