@@ -48,7 +48,7 @@ def check_criterion(name: str, **parameters: Any) -> None:
     labels = _labels(method, X)
     table = _scores(method, X, labels)
     _check(table.shape == (len(method.fields), N_FEATURES), f"scores are of shape (width,) for {method.fields}")
-    _check(bool(method.is_excluded(table)[CONSTANT]) or not np.isnan(table[0, CONSTANT]), "a rank needs a score")
+    _check(bool(method.is_excluded(table)[CONSTANT]), "a constant feature has no rank")
     _check(not method.is_excluded(table).all(), "some feature has a rank")
     if method.criterion.is_joint:
         return

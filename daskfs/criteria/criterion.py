@@ -1,4 +1,4 @@
-"""What a criterion is: its facts for readers, the statistics that it needs, and the score of a panel."""
+"""Criteria: facts for readers, the statistics needed of a panel, and its scores."""
 
 from __future__ import annotations
 

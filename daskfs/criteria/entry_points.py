@@ -7,7 +7,7 @@ unit loads the criterion when it needs its statistics or score, in the version t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Self
@@ -19,11 +19,8 @@ from daskfs.errors import InputError, JobError
 from daskfs.graph.spec import ListsSpec, Weighting
 
 ENTRY_POINTS = "daskfs.criteria"
-CRITERION_FACTS = (
-    *("name", "summary", "citation", "direction", "fields", "reason", "unscored", "ranked_by", "needs_labels"),
-    *("one_class_serves", "is_joint", "pairs_features", "tasks", "uses_graph", "untested", "package"),
-)
-"""Facts of a criterion that readers of a run need."""
+OF_SCORING = {"parameters", "statistics", "score", "finish", "significance"}
+"""Fields of a criterion that readers of a run do not need; all others are text, switches and lists of text."""
 
 
 def installed_names() -> tuple[str, ...]:
@@ -79,7 +76,7 @@ class StoredParameters(Parameters):
     _criterion: tuple[str, str] = PrivateAttr(default=("", ""))
     """Name and package of the criterion."""
 
-    def loaded(self) -> Any:
+    def load(self) -> Any:
         """Return the parameters as the criterion defines them."""
         kind = _load_version(*self._criterion).parameters
         stored = self.model_dump()
@@ -87,17 +84,17 @@ class StoredParameters(Parameters):
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the neighbor lists needed, as the criterion's own parameters do."""
-        lists: Mapping[str, tuple[ListsSpec, int]] = self.loaded().lists(n_samples)
+        lists: Mapping[str, tuple[ListsSpec, int]] = self.load().lists(n_samples)
         return lists
 
     def weightings(self) -> tuple[Weighting, ...]:
         """Return the weighted graphs that stages after the slabs read, as the criterion's own parameters do."""
-        weightings: tuple[Weighting, ...] = self.loaded().weightings()
+        weightings: tuple[Weighting, ...] = self.load().weightings()
         return weightings
 
     def redrawn(self, place: tuple[int, ...]) -> Self:
         """Return the parameters for one ranking of an evaluation, as the criterion's own parameters do."""
-        drawn = type(self).model_validate(self.loaded().redrawn(place).model_dump())
+        drawn = type(self).model_validate(self.load().redrawn(place).model_dump())
         drawn._criterion = self._criterion
         return drawn
 
@@ -119,9 +116,10 @@ def _load_version(name: str, package: str) -> Criterion:
 
 
 def facts_of(criterion: Criterion, parameters: Parameters) -> dict[str, Any]:
-    """Return what :func:`stored_criterion` takes, JSON-able."""
-    facts = {key: getattr(criterion, key) for key in CRITERION_FACTS}
-    facts |= {"fields": [*criterion.fields, *parameters.more_fields()], "tasks": list(criterion.tasks)}
+    """Return the facts of a criterion that :func:`stored_criterion` takes, JSON-able."""
+    values = {field.name: getattr(criterion, field.name) for field in fields(criterion) if field.name not in OF_SCORING}
+    facts = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    facts["fields"] = [*criterion.fields, *parameters.more_fields()]
     if (test := criterion.significance) is not None:
         facts["test"] = {"is_permuted": test.permuted is not None, "meaning": test.meaning(parameters)}
     return facts
@@ -158,7 +156,7 @@ def stored_parameters(criterion: Criterion, values: Mapping[str, Any]) -> Stored
 
 
 def _own_parameters(parameters: Any) -> Any:
-    return parameters.loaded() if isinstance(parameters, StoredParameters) else parameters
+    return parameters.load() if isinstance(parameters, StoredParameters) else parameters
 
 
 def _significance(source: tuple[str, str]) -> Significance:

@@ -180,9 +180,9 @@ def _families(spec: ModelSpec, key: str) -> tuple[Family, ...]:
     if spec.name not in _estimators():
         names = (*_estimators(), *ALIASES, *OWN)  # short names last: they win over names that differ only in case
         msg = (
-            f"{key}: unknown model '{spec.name}'.{nearest(spec.name, names)} Models: {', '.join((*ALIASES, *OWN))}, "
-            "and the classifiers, regressors and clusterers of scikit-learn that need no other estimator, by class "
-            "name."
+            f"{key}: unknown model '{spec.name}'.{nearest(spec.name, names)} Models: "
+            f"{', '.join((*ALIASES, *OWN))}, and "
+            "the classifiers, regressors and clusterers of scikit-learn that need no other estimator, by class name."
         )
         raise JobError(msg)
     return (_estimator_family(_estimators()[spec.name]),)

@@ -204,15 +204,16 @@ def seen_by(context: Context, parameters: EvaluationParameters, selection: Selec
         unlabeled = places[~labels.is_labeled[places]]
         unlabeled = unlabeled[_apart(in_use, unlabeled, subset_rows[f"test-{name}"])]
         places = np.sort(np.concatenate([subset_rows[f"train-{name}"], unlabeled]))
-    view = dataclasses.replace(labels, values=labels.values[places])
+    visible = dataclasses.replace(labels, values=labels.values[places])
     weights = None if in_use.weights is None else in_use.weights[places]
     if selection.labels is not None:
         assert selection.draw is not None
-        is_seen = draw_labels(view.counted(weights), selection.labels, selection.draw, parameters.random_state)
-        missing = -1 if view.task == "classification" else np.nan
-        view = dataclasses.replace(view, values=np.where(is_seen, view.values, missing).astype(view.values.dtype))
+        is_seen = draw_labels(visible.counted(weights), selection.labels, selection.draw, parameters.random_state)
+        missing = -1 if visible.task == "classification" else np.nan
+        values = np.where(is_seen, visible.values, missing).astype(visible.values.dtype)
+        visible = dataclasses.replace(visible, values=values)
     batches = None if in_use.batches is None else in_use.batches[places]
-    return VisibleRows(places, view.of_rows(np.arange(view.values.size)), weights, batches)
+    return VisibleRows(places, visible.of_rows(np.arange(visible.values.size)), weights, batches)
 
 
 def _apart(in_use: RowsInUse, places: np.ndarray, test: np.ndarray) -> np.ndarray:

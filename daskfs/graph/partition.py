@@ -22,7 +22,7 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store import layout
-from daskfs.store.arrays import StoredArray as StoredArray
+from daskfs.store.arrays import StoredArray
 from daskfs.store.shape import Shape, sample_rows
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles

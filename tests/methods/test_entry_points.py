@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,9 +173,10 @@ def test_two_packages_with_one_name(site: Path) -> None:
         make_method("RangeScore", {})
 
 
-BROKEN = {
+BROKEN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "the order of features changes no score": lambda scores: scores * np.arange(1, scores.size + 1),
     "other features change no score, to the bit": lambda scores: scores / np.nanmax(scores),
+    "a constant feature has no rank": np.nan_to_num,
     "some feature has a rank": lambda scores: np.full(scores.size, np.nan),
 }
 
