@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
@@ -599,48 +599,46 @@ def _verdict(result: dict[str, Any]) -> str:
 
 SOURCE_HELP = "Path, pattern of parts, sklearn:NAME or synthetic:..."
 Source = Annotated[str, typer.Argument(metavar="SRC", help=SOURCE_HELP)]
-DATA_OPTIONS: dict[str, tuple[Any, str]] = {
-    "labels": (str, "Column, member or path that holds the labels."),
-    "task": (str, "auto, classification or regression."),
-    "unlabeled": (str, "Label that means an unlabeled row: auto (-1, unless all others are 1), none or a value."),
-    "weights": (str, "Column, member or path that holds how many rows each row counts for."),
-    "groups": (str, "Column, member or path that holds the group of each row, which folds keep together."),
-    "times": (str, "Column, member or path that holds the time of each row: numbers or ISO dates."),
-    "batch": (str, "Column, member or path that holds the batch of each row, within which features are scored."),
-    "array": (str, "Member of an .npz or HDF5 file, Zarr group or AnnData (layers/NAME) that holds X."),
-    "dims": (tuple[str, str], "Named dimensions (xarray, NetCDF) along the rows and columns of X."),
-    "transpose": (bool, "Of a Matrix Market file: its columns are the rows of X."),
-    "exclude": (list[str], "Table column that is no feature and that no option names."),
-    "delimiter": (str, "Of a table of text: what is between cells; default: , tab or ;"),
-    "decimal": (str, "Of a table of text: a decimal point, or comma; default: as cells settle it."),
-    "missing": (str, "What becomes of missing values: refuse, mean (of their columns) or pairwise."),
-    "missing_values": (list[str], "Word or number that means a missing value, beside NaN, NA, null and empty cells."),
-    "feature_names": (str, "Member or text file with the feature names."),
-    "row_names": (str, "Column, member or path with the names of the rows; default: what the source says."),
-}
-"""Type and help of the options that are keys of ``data``; a key is there once or, of a list, any number of times."""
+NO_OPTIONS = {"source", "only_batch", "max_samples", "append", "image_shape", "image_order", "feature_axis"}
+"""Keys of ``data`` that no verb takes as an option: they come by ``--set``, or as the argument."""
 METAVARS = {"dims": "ROWS COLUMNS", "delimiter": "CHARACTER", "decimal": "CHARACTER"}
 
 
+def _data_options() -> list[inspect_module.Parameter]:
+    """Return an option for each other key of ``data``, named and described as the key is.
+
+    The block checks the values: here most are text, and a key with a list may be there any number of times.
+    """
+    from daskfs.data_block import DataBlock
+
+    parameters = []
+    for name, key in DataBlock.model_fields.items():
+        if name in NO_OPTIONS:
+            continue
+        kind: Any = bool if key.annotation is bool else list[str] if key.default == () else str
+        if (two_words := tuple[str, str]) in get_args(key.annotation):
+            kind = two_words
+        text = f"{str(key.description).partition('. ')[0].removesuffix('.')}."
+        option = typer.Option(f"--{name.replace('_', '-')}", help=text, metavar=METAVARS.get(name))
+        default = False if kind is bool else None
+        kind = kind if kind is bool else kind | None
+        position = inspect_module.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(inspect_module.Parameter(name, position, default=default, annotation=Annotated[kind, option]))
+    return parameters
+
+
 def with_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of :data:`DATA_OPTIONS`, in the place of its parameter `data`, a dictionary."""
+    """Give a command the options of ``data``, in the place of its parameter `data`, a dictionary."""
+    options_of_data = _data_options()
 
     @functools.wraps(command)
     def called(**options: Any) -> None:
-        data = {name: value for name in DATA_OPTIONS if (value := options.pop(name)) not in (None, [], False)}
+        data = {one.name: value for one in options_of_data if (value := options.pop(one.name)) not in (None, [], False)}
         command(data=data, **options)
 
     parameters = []
     for parameter in inspect_module.signature(command, eval_str=True).parameters.values():
-        if parameter.name != "data":
-            parameters.append(parameter)
-            continue
-        for name, (kind, text) in DATA_OPTIONS.items():
-            flag = f"--{name.replace('_', '-')}"
-            option = typer.Option(flag, help=text, metavar=METAVARS.get(name))
-            default, kind = (False, kind) if kind is bool else (None, kind | None)
-            annotation = Annotated[kind, option]  # type: ignore[valid-type]
-            parameters.append(parameter.replace(name=name, default=default, annotation=annotation))
+        parameters += options_of_data if parameter.name == "data" else [parameter]
     called.__signature__ = inspect_module.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     return called

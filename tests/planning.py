@@ -17,7 +17,7 @@ from daskfs.tiles.ingest import TileParameters
 def tile_parameters(shape: Shape, missing: str = "mean") -> TileParameters:
     """Return the parameters of stages that write X."""
     return TileParameters(
-        source=SourceSpec("x", missing=missing),
+        source=SourceSpec(source="x", missing=missing),
         state=SourceState({}, {}, {}),
         fingerprint="",
         shape=shape,

@@ -344,11 +344,11 @@ def test_sources_of_as_many_columns_as_possible(tmp_path: Path, write: Any, n_fe
     path = str(folder / write(folder, (3, n_features)))
     if n_features > MOST_FEATURES:
         with pytest.raises(InputError, match="2147483647"):
-            plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), Workers(TiB))
+            plan_source(SourceSpec(source=path), "auto", str(tmp_path / "tiles"), Workers(TiB))
         return
-    plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), Workers(TiB))
+    plan_source(SourceSpec(source=path), "auto", str(tmp_path / "tiles"), Workers(TiB))
     if write is not _zarr:  # dense rows of two gigabytes
-        X = sp.csr_matrix(open_source(SourceSpec(path)).read_rows(0, 3))
+        X = sp.csr_matrix(open_source(SourceSpec(source=path)).read_rows(0, 3))
         found = {(int(i), int(j)): float(value) for i, j, value in zip(*sp.find(X), strict=True)}
         assert found == {(0, 0): 1.0, (0, n_features - 1): 2.0, (2, n_features - 2): 3.0}
         assert np.array_equal(X.indices.astype(np.int32), X.indices)
@@ -360,9 +360,9 @@ def test_sources_of_more_rows_than_an_int32_counts(tmp_path: Path, write: Any, n
     folder = tmp_path / f"{write.__name__}{n_samples}"
     folder.mkdir()
     path = str(folder / write(folder, (n_samples, 3)))
-    plan = plan_source(SourceSpec(path), "auto", str(tmp_path / "tiles"), Workers(TiB))
+    plan = plan_source(SourceSpec(source=path), "auto", str(tmp_path / "tiles"), Workers(TiB))
     assert (plan.shape.n_samples, plan.shape.band(plan.shape.n_bands - 1).stop) == (n_samples, n_samples)
-    found = open_source(SourceSpec(path)).read_rows(n_samples - 2, n_samples)
+    found = open_source(SourceSpec(source=path)).read_rows(n_samples - 2, n_samples)
     expected = [[7, 7, 7]] * 2 if write is _zarr else [[0, 0, 0], [0, 3, 0]]
     np.testing.assert_array_equal(found.toarray() if sp.issparse(found) else found, expected)
 

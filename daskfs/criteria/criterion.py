@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from daskfs.criteria.block import Keys
+from daskfs.block import Keys
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.criteria.statistics import Need, Statistics
 from daskfs.graph.spec import ListsSpec, Weighting

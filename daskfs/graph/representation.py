@@ -94,7 +94,7 @@ def open_representation(spec: SourceSpec, where: str) -> Representation:
         msg = f"{where} is sparse, and rows are compared in a few dense columns: give it principal components."
         raise InputError(msg)
     state = source_state(spec, source)
-    fingerprint = digest(state.contents(), dataclasses.asdict(spec))
+    fingerprint = digest(state.contents(), spec.model_dump())
     return Representation(
         info.n_samples,
         info.n_features,

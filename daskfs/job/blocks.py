@@ -7,14 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from daskfs.criteria.block import Block, expand_variables
+from daskfs.block import Block, expand_variables
 from daskfs.criteria.laplacian import GraphChoice
 from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.job.redundancy import RedundancyBlock, read_groups
 from daskfs.kernels.statistics.permutation import FDRMethod
-from daskfs.sources import SUPPORTED
 from daskfs.storage import as_output_path
 
 # dask.utils.parse_bytes takes "GiB" as 1 GiB, "1e9", "-5MB" and "1_0" (10), and raises OverflowError for "1e400"
@@ -31,169 +30,6 @@ def parse_bytes(text: str | int) -> int:
         msg = f"'{text}' is not a size: write for example 2GiB, 500MB or a number of bytes"
         raise ValueError(msg)
     return size
-
-
-MissingChoice = Literal["refuse", "mean", "pairwise"]
-
-
-class DataBlock(Block):
-    """Location of the data: each path is a file path, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
-
-    path_keys = ("source",)
-    path_or_name_keys = ("labels", "weights", "groups", "times", "batch", "row_names", "feature_names")
-
-    source: str = Field(min_length=1, description=f"Where X is: {SUPPORTED}.")
-    array: str | None = Field(
-        None,
-        description=(
-            "Member of an .npz or HDF5 file or of a Zarr group that holds X; of AnnData layers/NAME, raw/X, obsm/NAME."
-        ),
-    )
-    dims: tuple[str, str] | None = Field(
-        None,
-        description=(
-            "Names of the dimensions along the rows and the columns of X, of an array whose dimensions have names "
-            "(xarray, NetCDF); by default in the order of the array."
-        ),
-    )
-    labels: str | None = Field(
-        None, description="A column, a member, or a path or URL; sklearn: and synthetic: bring their own."
-    )
-    unlabeled: int | float | str = Field(
-        "auto",
-        description=(
-            "The label that means an unlabeled row, beside NaN and empty cells. auto: -1 among classes, unless the "
-            "others are all 1: -1 and 1 alone are two classes. none: no label does."
-        ),
-    )
-    weights: str | None = Field(
-        None,
-        description=(
-            "How many rows each row counts for: a column, a member, or a path; 0 leaves a row out of the scores. "
-            "z-scores are by weight. Neighbors are found, missing values filled, the median of 'total' taken and "
-            "models of an evaluation fitted without weights."
-        ),
-    )
-    groups: str | None = Field(
-        None,
-        description=(
-            "A column, a member, or a path, with the group of each row (numbers, text or dates): a patient, a batch. "
-            "Folds of the evaluation never have rows of one group on both sides."
-        ),
-    )
-    times: str | None = Field(
-        None,
-        description=(
-            "A column, a member, or a path, with the time of each row: numbers, or ISO dates or datetimes. Folds of "
-            "the evaluation train on rows that are all earlier than those they test."
-        ),
-    )
-    batch: str | None = Field(
-        None,
-        description=(
-            "A column, a member, or a path, with the batch of each row (numbers or text): a donor, a plate, a lane of "
-            "a sequencer. Features are scored within each batch, and ranked by the median of their ranks over batches."
-        ),
-    )
-    row_names: str | None = Field(
-        None,
-        description=(
-            "What the rows are called: a column, a member, or a path (of columns between tabs the first counts, or one "
-            "by its number, names.tsv:2). By default what the source says: AnnData's index of obs, barcodes of 10x, "
-            "text along a named dimension. Exports of data give them back."
-        ),
-    )
-    only_batch: str | None = Field(
-        None, description="Of tiles with batches: take the rows of this one only, as a data set of their own."
-    )
-    feature_names: str | None = Field(
-        None,
-        description=(
-            "A member, or a path to a text file with one name a line. Of columns between tabs the first counts, or one "
-            "by its number (names.tsv:2); of 10x's features.tsv, the second."
-        ),
-    )
-    delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="Of a table of text: what is between cells. None: , tab or ;"
-    )
-    decimal: Literal[".", ","] | None = Field(
-        None, description="Of a table of text: a decimal point, or comma. None: the comma if cells between ; have some."
-    )
-    transpose: bool = Field(
-        default=False,
-        description="Take the columns of a Matrix Market file for the rows of X: files of features x cells.",
-    )
-    exclude: tuple[str, ...] = Field(
-        (),
-        description=(
-            "Table columns that are no features and that no key here names: by name, by pattern (meta_*), or with "
-            "non-numeric all that hold no numbers, or no value."
-        ),
-    )
-    task: Literal["auto", "classification", "regression"] = Field(
-        "auto", description="Of the labels. auto: whole numbers and text are classes, other numbers a target."
-    )
-    missing_values: tuple[str | float, ...] = Field(
-        (),
-        description=(
-            "Words and numbers that mean a missing value in features, labels and columns of rows, beside NaN, empty "
-            "cells, NA, N/A and null: [-999, '?']."
-        ),
-    )
-    missing: MissingChoice = Field(
-        "refuse",
-        description=(
-            "What becomes of missing values (NaN). refuse: an error with their counts. mean: before anything else, "
-            "they are taken to be the mean of their column over the rows that have one, each row counting for one; in "
-            "an evaluation over the rows that a selection sees, or a model is trained on. Nothing filled is written. "
-            "pairwise: a feature is scored from the rows that have it, and from the edges between them; rows are "
-            "neighbors by what both have, as scikit-learn's nan_euclidean_distances measures it; models of an "
-            "evaluation are as under mean. Methods that compare features, or rows, with each other refuse it: RRPC, "
-            "RLSR, DSSFS, SSUFS, SVMRFE and select.redundancy."
-        ),
-    )
-    max_samples: PositiveInt | None = Field(
-        None,
-        description=(
-            "Use at most so many rows, in eight stretches that are spread over the source: for a first look at data "
-            "that take long. None: all of them."
-        ),
-    )
-    append: bool = Field(
-        default=False,
-        description=(
-            "Whether rows may have been added at the end of the source since the run in output.path: files of a "
-            "directory, or rows of a Zarr array. Tiles of the rows before are kept, and rankings made again."
-        ),
-    )
-    image_shape: tuple[PositiveInt, PositiveInt] | None = Field(
-        None, description="Rows and columns of the images whose pixels the features are: scores are shown as images."
-    )
-    image_order: Literal["C", "F"] = Field(
-        "C", description="Whether features go along the rows of an image (C), or down its columns (F), as in MATLAB."
-    )
-    feature_axis: str | None = Field(
-        None,
-        description=(
-            "What the features lie along, such as wavelength (nm): the report draws scores along it, by names that are "
-            "numbers, else by position. Names that are ascending or descending numbers are drawn without it."
-        ),
-    )
-
-    @model_validator(mode="after")
-    def _append_to_all_rows(self) -> DataBlock:
-        if self.append and self.max_samples is not None:
-            msg = "append keeps the rows before, and max_samples takes others of more rows: leave one of them out"
-            raise ValueError(msg)
-        return self
-
-    @field_validator("times")
-    @classmethod
-    def _no_groups_with_times(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("groups") is not None:
-            msg = "folds go by groups or by times, not by both: name one of them"
-            raise ValueError(msg)
-        return value
 
 
 class TransformBlock(Block):

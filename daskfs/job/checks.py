@@ -9,7 +9,7 @@ from typing import Any, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from daskfs.criteria.block import BlockType
+from daskfs.block import BlockType
 from daskfs.errors import JobError, nearest
 from daskfs.redaction import redact_credentials
 

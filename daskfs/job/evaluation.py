@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.evaluation.models import ModelSpec, make_model
 from daskfs.job.methods import Words, check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task

@@ -8,17 +8,17 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.criterion import FILLED_IN
 from daskfs.criteria.laplacian import NeighborParameters
 from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
+from daskfs.data_block import DataBlock
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import (
     ClusterBlock,
-    DataBlock,
     GraphBlock,
     OutputBlock,
     SelectBlock,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError
 

@@ -6,7 +6,7 @@ import csv
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.errors import InputError, JobError
 from daskfs.job.methods import Words
 from daskfs.ranking.redundancy import Measure

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.errors import InputError
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.storage import SCHEMES, Access, ObjectPath, is_url, reached_by

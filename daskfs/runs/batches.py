@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from daskfs.criteria.registry import Method, check_labels
+from daskfs.data_block import DataBlock
 from daskfs.errors import InputError, JobError
 from daskfs.graph.spec import GraphSpec, check_neighbors
-from daskfs.job.blocks import DataBlock, OutputBlock, SelectBlock
+from daskfs.job.blocks import OutputBlock, SelectBlock
 from daskfs.job.job import Job
 from daskfs.kernels.labels import LabelCounts, Task
 from daskfs.plan.lists import needed_lists

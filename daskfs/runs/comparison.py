@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of

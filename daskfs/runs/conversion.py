@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
+from daskfs.data_block import DataBlock
 from daskfs.errors import DamagedError, DaskfsError, InputError, StoreError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import granted_workers, pool_of
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.signals import stoppable
-from daskfs.job.blocks import DataBlock
 from daskfs.runs.journal import Journal
 from daskfs.runs.manifest import damage_warning, lock_directory
 from daskfs.runs.repair import Tell, rerun_on_damage

@@ -35,9 +35,9 @@ def representation(job: Job, methods: list[Method]) -> Representation | None:
         return None
     where = f"graph.use_rep {use_rep}"
     if (reference := split_reference(use_rep)) is not None:
-        return open_representation(SourceSpec(str(reference[0]), reference[1]), where)
+        return open_representation(SourceSpec(source=str(reference[0]), array=reference[1]), where)
     if is_url(use_rep) or as_path(use_rep).exists():
-        return open_representation(SourceSpec(str(as_path(use_rep))), where)
+        return open_representation(SourceSpec(source=str(as_path(use_rep))), where)
     spec = source_spec(job.data)
     if is_tile_store(spec):
         msg = (
@@ -46,7 +46,7 @@ def representation(job: Job, methods: list[Method]) -> Representation | None:
         )
         raise InputError(msg)
     try:
-        return open_representation(SourceSpec(spec.source, use_rep), where)
+        return open_representation(SourceSpec(source=spec.source, array=use_rep), where)
     except InputError as error:
         msg = f"{where}: there is no such file, and no such member of data.source: {error}"
         raise InputError(msg) from error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from daskfs.data_block import DataBlock
 from daskfs.errors import InputError
-from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import column_extremes, is_sparse
 from daskfs.kernels.digits import loses_digits
 from daskfs.kernels.labels import LabelCounter, LabelCounts
@@ -55,7 +55,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     other = [name for name in description.non_numeric if name not in (*named, *spec.exclude)]
     is_table = bool(description.columns) and not description.members
     try:
-        described = _describe_rows(data, replace(spec, exclude=(*spec.exclude, *other)) if is_table else spec)
+        described = _describe_rows(data, spec.with_keys(exclude=(*spec.exclude, *other)) if is_table else spec)
     except InputError as error:
         if data != DataBlock(source=data.source) or not (description.columns or description.members):
             raise

@@ -13,14 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from daskfs.data_block import DataBlock, SourceKeys
 from daskfs.errors import JobError, StoreError
-from daskfs.job.blocks import DataBlock
 from daskfs.kernels.labels import Task
 from daskfs.runs.manifest import tiles_state
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
-from daskfs.sources.labels import AUTO
 from daskfs.sources.state import may_be_rewritten, source_state, unchanged_rows
 from daskfs.sources.zarr_array import ZarrMember
 from daskfs.stages.cost import MIN_UNITS, Workers
@@ -48,9 +47,9 @@ def source_spec(data: DataBlock) -> SourceSpec:
     source = data.source
     if not is_generated(source) and "://" not in source:
         source = str(as_path(source))
-    keys: dict[str, Any] = {field.name: getattr(data, field.name, None) for field in dataclasses.fields(SourceSpec)}
+    keys = data.model_dump(include={*SourceKeys.model_fields})
     keys |= {key: _absolute(keys[key]) for key in DataBlock.path_or_name_keys}
-    return SourceSpec(**{**keys, "source": source, "unlabeled": str(data.unlabeled)})
+    return SourceSpec(**keys | {"source": source, "unlabeled": str(data.unlabeled)})
 
 
 def _absolute(reference: str | None) -> str | None:
@@ -97,7 +96,7 @@ def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: TileBase
         tiles = _finished_tiles(data, spec)
         if data.only_batch is None and (data.max_samples or tiles.shape.n_samples) >= tiles.shape.n_samples:
             return tiles
-        spec = dataclasses.replace(_part_of_tiles(data, spec.source, tiles_url), max_samples=data.max_samples)
+        spec = _part_of_tiles(data, spec.source, tiles_url).with_keys(max_samples=data.max_samples)
         return plan_source(spec, tiles.task or "auto", tiles_url, workers)
     if data.only_batch is not None:
         msg = f"data.only_batch is for tiles, and {spec.source} is none: convert it with --batch first."
@@ -142,7 +141,7 @@ def plan_source(
         rows, columns = min(array.chunks[0], info.n_samples), min(array.chunks[1], info.n_features)
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
     state = source_state(spec, source)
-    fingerprint = digest(state.contents(), dataclasses.asdict(spec), task, layout.FORMAT_VERSION, __version__)
+    fingerprint = digest(state.contents(), spec.model_dump(), task, layout.FORMAT_VERSION, __version__)
     parameters = TileParameters(
         source=spec,
         state=state,
@@ -210,10 +209,9 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
-    keys = ("array", "dims", "labels", "feature_names", "row_names", "delimiter", "decimal", *SAMPLE_COLUMNS)
-    extra = [key for key in keys if getattr(data, key) is not None]
-    extra += [key for key in ("transpose", "exclude", "append", "missing_values") if getattr(data, key)]
-    extra += ["unlabeled"] if data.unlabeled != AUTO else []
+    fields, of_tiles = DataBlock.model_fields, {"source", "missing", "only_batch", "max_samples"}
+    settled = [key for key in SourceKeys.model_fields if key not in of_tiles]
+    extra = [key for key in (*settled, "append") if getattr(data, key) != fields[key].default]
     if extra:
         msg = f"data.{extra[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)

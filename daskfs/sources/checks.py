@@ -6,7 +6,6 @@ import json
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
 
@@ -151,11 +150,10 @@ def check_spec(spec: SourceSpec) -> None:
 
     Symbolic links below a directory belong to the user and are followed.
     """
-    for field in fields(spec):
-        value = getattr(spec, field.name)
+    for key, value in spec:
         texts = value if isinstance(value, tuple) else (value,)
         if any(isinstance(text, str) and has_credentials(text) for text in texts):
-            msg = f"data.{field.name}: {CREDENTIALS_BELONG}."
+            msg = f"data.{key}: {CREDENTIALS_BELONG}."
             raise InputError(msg)
     if "://" in spec.source and not is_url(spec.source) and not is_generated(spec.source):
         msg = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -194,7 +194,7 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
         from daskfs.sources import open_source
         from daskfs.sources.group_source import MemberSource
 
-        opened = unmarked(source) or open_source(replace(spec, missing_values=()))
+        opened = unmarked(source) or open_source(spec.with_keys(missing_values=()))
         assert isinstance(opened, MemberSource)
         return opened.identity_now()
     if planned["kind"] == PARTS:

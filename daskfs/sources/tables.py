@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -77,7 +76,7 @@ class TableSource(LabeledSource):
         names = next((name for name in index if first.can_name_rows(columns.index(name))), None)
         super().__init__(spec, "column", labels=columns, columns=columns, row_names=columns, default_row_names=names)
         used = {ref.name for ref in self.refs if ref.inside}
-        spec = dataclasses.replace(spec, exclude=(*spec.exclude, *(name for name in index if name not in used)))
+        spec = spec.with_keys(exclude=(*spec.exclude, *(name for name in index if name not in used)))
         self._texts, self._spec, self._tables = dict[str, TextColumn](), spec, {0: first}
         self._features = resolve_columns(spec, self._columns, self.refs)
         self.left_out: tuple[str, ...] = ()

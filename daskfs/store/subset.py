@@ -61,7 +61,7 @@ def part_spec(tiles: Tiles, address: str, **part: Any) -> SourceSpec:
         name: layout.SAMPLE_COLUMN.format(name) for name in _sample_columns(tiles, part.get("only_batch"))
     }
     labels = None if tiles.info.task is None else layout.LABELS
-    return SourceSpec(address, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
+    return SourceSpec(source=address, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
 
 
 def _sample_columns(tiles: Tiles, only_batch: str | None) -> tuple[str, ...]:

@@ -273,7 +273,7 @@ def kinds(n_rows: int, names: Sequence[str], folder: Path) -> list[dict[str, Any
             size = sum(file.stat().st_size for file in files)
             fields = dict(kind.spec)
             plain = timed(lambda kind=kind, path=path: kind.plain(path))
-            read = timed(lambda path=path, fields=fields: read_in_bands(SourceSpec(str(path), **fields)))
+            read = timed(lambda path=path, fields=fields: read_in_bands(SourceSpec(source=str(path), **fields)))
             spec = {"source": str(path), **fields}
             tiles = timed(lambda spec=spec, scratch=scratch: converted(spec, Path(scratch) / "tiles"))
         rows.append(

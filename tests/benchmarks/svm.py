@@ -84,7 +84,7 @@ SMALL = Size(
 def nonlinear(n_samples: int, n_features: int, seed: int) -> SyntheticSource:
     """Return Weston's nonlinear problem."""
     parameters = f"n_samples={n_samples}&n_features={n_features}&seed={seed}"
-    return SyntheticSource(SourceSpec(f"synthetic:nonlinear?{parameters}"))
+    return SyntheticSource(SourceSpec(source=f"synthetic:nonlinear?{parameters}"))
 
 
 def relevant(source: SyntheticSource) -> list[int]:

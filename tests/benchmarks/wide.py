@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from daskfs.job.blocks import DataBlock
+from daskfs.data_block import DataBlock
 from daskfs.runs.inspection import inspect_data
 
 N_ROWS = 300

@@ -270,7 +270,7 @@ def test_tiles_carry_batches_along(ran: Path, tmp_path: Path) -> None:
     done(job_of(tmp_path, data={"source": str(tiles), "labels": None, "batch": None}))
     for name in TABLES:
         assert (tmp_path / "job" / name).read_bytes() == (ran / "job" / name).read_bytes()
-    whole, part = (TilePart(SourceSpec(str(tiles), only_batch=name), str(tiles)).info for name in (None, "c"))
+    whole, part = (TilePart(SourceSpec(source=str(tiles), only_batch=name), str(tiles)).info for name in (None, "c"))
     assert (whole.n_samples, whole.row_multiple) == (120, open_tiles(str(tiles)).shape.tile_rows)
     assert (part.n_samples, part.row_multiple) == (40, 1), "rows of a batch may lie in any tile"
     job = job_of(tmp_path, data={"source": str(tiles), "labels": None, "batch": None, "only_batch": "c"}, name="c")

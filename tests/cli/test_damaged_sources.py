@@ -207,7 +207,7 @@ def test_what_is_no_file_is_refused_by_name(make: Callable[[Path], None], tmp_pa
 
 def test_a_chunk_that_became_a_pipe_after_planning(tmp_path: Path) -> None:
     path = zarr_group(tmp_path, "zarr 3")
-    source = open_source(SourceSpec(str(path), labels="labels"))
+    source = open_source(SourceSpec(source=str(path), labels="labels"))
     (path / "X" / "c" / "1" / "0").unlink()
     os.mkfifo(path / "X" / "c" / "1" / "0")
     with pytest.raises(InputError, match="c/1/0 is a pipe, a device or a socket"):

@@ -198,8 +198,8 @@ print(json.dumps(found))
     ],
 )
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, way: str, n_samples: int, n_features: int) -> None:
+    from daskfs.data_block import DataBlock
     from daskfs.execution.pool import Pool
-    from daskfs.job.blocks import DataBlock
     from daskfs.runs.runner import Runner, fill_tiles
     from daskfs.runs.tiles import plan_tiles
 

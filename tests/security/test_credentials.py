@@ -150,7 +150,7 @@ def test_from_python(name: str) -> None:
             call()
         assert "s3cr3t" not in str(problem.value)
     with pytest.raises(InputError, match=r"data\.source: .* credentials belong in the environment"):
-        open_source(SourceSpec(URLS[name]))
+        open_source(SourceSpec(source=URLS[name]))
 
 
 def test_what_steers_a_terminal_is_left_out() -> None:

@@ -37,7 +37,7 @@ def test_arrays_lie_in_their_group(group: Path, tmp_path: Path, name: str) -> No
         refused(daskfs(verb, write_job(tmp_path, job)), INPUT, f"data.array is {name!r}", "without ..")
     refused(daskfs("inspect", group, "--array", name), INPUT, "data.array")
     with pytest.raises(InputError, match=r"data\.array"):
-        open_source(SourceSpec(str(group), array=name))
+        open_source(SourceSpec(source=str(group), array=name))
     for key in ("labels", "weights", "groups", "times", "feature_names"):
         job["data"] = {"source": str(group), "array": "inside/X", key: name}
         refused(daskfs("run", write_job(tmp_path, job), "-q"), INPUT, f"data.{key}", "no such file")

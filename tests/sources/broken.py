@@ -24,7 +24,7 @@ Make = Callable[[Path], SourceSpec]
 
 
 def spec(path: Path, **fields: Any) -> SourceSpec:
-    return SourceSpec(str(path), **fields)
+    return SourceSpec(source=str(path), **fields)
 
 
 def text(name: str, content: str | bytes, /, **fields: Any) -> Make:
@@ -149,11 +149,11 @@ def with_file(make: Make, name: str, content: str) -> Make:
         (folder / name).write_text(content)
         found = make(folder)
         return SourceSpec(
-            found.source,
-            found.array,
-            found.labels and found.labels.replace("@", str(folder)),
-            found.feature_names and found.feature_names.replace("@", str(folder)),
-            found.exclude,
+            source=found.source,
+            array=found.array,
+            labels=found.labels and found.labels.replace("@", str(folder)),
+            feature_names=found.feature_names and found.feature_names.replace("@", str(folder)),
+            exclude=found.exclude,
         )
 
     return made

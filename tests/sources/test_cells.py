@@ -79,9 +79,9 @@ def test_three_decimals_are_read_where_the_sign_is_said_or_settled(tmp_path: Pat
     values = np.column_stack([V / 1000, np.arange(60)])
     cells = [(f"{v:.3f}".replace(".", decimal), str(i)) for i, v in enumerate(V / 1000)]
     path = table(tmp_path, ";", cells)
-    source = open_source(SourceSpec(path, labels="lab", decimal=decimal))
+    source = open_source(SourceSpec(source=path, labels="lab", decimal=decimal))
     np.testing.assert_array_equal(source.read_rows(0, 60), values)
-    source = open_source(SourceSpec(path, labels="lab"))  # 0.900 can be no thousand
+    source = open_source(SourceSpec(source=path, labels="lab"))  # 0.900 can be no thousand
     np.testing.assert_array_equal(source.read_rows(0, 60), values)
 
 
@@ -123,7 +123,7 @@ def test_columns_of_numbers_are_not_left_out_for_a_few_cells(tmp_path: Path, odd
 def test_white_space_is_missing(tmp_path: Path, blank: str) -> None:
     cells = [(blank if i in (3, 17) else str(v), str(i)) for i, v in enumerate(V)]
     path = table(tmp_path, ";", cells)
-    values = open_source(SourceSpec(path, labels="lab")).read_rows(0, 60)
+    values = open_source(SourceSpec(source=path, labels="lab")).read_rows(0, 60)
     assert np.flatnonzero(np.isnan(values[:, 0])).tolist() == [3, 17]
     with pytest.raises(InputError, match=r"NaN.*'v'|'v'.*NaN"):
         FisherScore(1).fit(path, "lab")
@@ -191,7 +191,7 @@ def test_marked_values_are_missing_in_any_source(tmp_path: Path, kind: str, miss
 def test_words_are_missing_where_a_table_has_them(tmp_path: Path) -> None:
     cells = [("?" if i == 3 else str(v), "unknown" if i == 7 else str(i)) for i, v in enumerate(V)]
     path = table(tmp_path, ",", cells)
-    spec = SourceSpec(path, labels="lab", weights="w", missing_values=("?", "unknown"))
+    spec = SourceSpec(source=path, labels="lab", weights="w", missing_values=("?", "unknown"))
     source = open_source(spec)
     assert np.flatnonzero(np.isnan(source.read_rows(0, 60)[:, 0])).tolist() == [3]
     with pytest.raises(InputError, match=r"w has no weight in row 7"):
@@ -201,4 +201,4 @@ def test_words_are_missing_where_a_table_has_them(tmp_path: Path) -> None:
 def test_zero_is_no_marker_in_sparse_data(tmp_path: Path) -> None:
     dump_svmlight_file(np.eye(4), np.arange(4), str(tmp_path / "X.svmlight"))
     with pytest.raises(InputError, match=r"data\.missing_values has 0, and X is sparse"):
-        open_source(SourceSpec(str(tmp_path / "X.svmlight"), missing_values=(0,)))
+        open_source(SourceSpec(source=str(tmp_path / "X.svmlight"), missing_values=(0,)))

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 import zarr
 
 import daskfs
+from daskfs.data_block import DataBlock
 from daskfs.errors import InputError
-from daskfs.job.blocks import DataBlock
 from daskfs.kernels.digits import as_floats, loses_digits
 from daskfs.runs.inspection import inspect_data
 from tests.optional import anndata as ad

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from daskfs import FisherScore
+from daskfs.data_block import DataBlock
 from daskfs.errors import InputError
-from daskfs.job.blocks import DataBlock
 from daskfs.runs.inspection import inspect_data
 from daskfs.sources import open_source
 from daskfs.sources.base import SourceSpec
@@ -61,7 +61,9 @@ def test_an_index_names_rows_and_is_no_feature(
     selector = FisherScore(1).fit(str(path), "lab")
     assert selector.feature_names_in_.tolist() == ["a", "b"]
     np.testing.assert_array_equal(selector.scores_, FisherScore(1).fit(FRAME[["a", "b"]], Y).scores_)
-    assert open_source(SourceSpec(str(path), labels="lab")).info.has_row_names is (index not in ("floats", "a range"))
+    assert open_source(SourceSpec(source=str(path), labels="lab")).info.has_row_names is (
+        index not in ("floats", "a range")
+    )
     columns = daskfs("inspect", path, "--labels", "lab", "--json").json["columns"]
     named = {column["name"] for column in columns if column["looks_like"] == "row name"}
     assert named == {column["name"] for column in columns} - {"a", "b", "lab"}
@@ -91,7 +93,7 @@ def test_every_type_of_number_is_one(tmp_path: Path, kind: str, nulls: bool) -> 
     column = column.dictionary_encode() if kind == "dictionary" else column
     pq.write_table(pa.table({"a": column, "b": X[:, 1], "t": column}), tmp_path / "X.parquet")
     expected = np.array([np.nan if value is None else float(value) for value in values])
-    source = open_source(SourceSpec(str(tmp_path / "X.parquet"), labels="t"))
+    source = open_source(SourceSpec(source=str(tmp_path / "X.parquet"), labels="t"))
     np.testing.assert_array_equal(source.read_rows(0, N)[:, 0], expected)
     labels = source.read_labels()
     assert labels is not None
@@ -127,7 +129,7 @@ def test_rows_of_columns_of_one_name(tmp_path: Path) -> None:
     names = ["a", "b", "a", "c", "a"]
     table = pa.Table.from_arrays(list(map(pa.array, X.T)), names=names)
     pq.write_table(table, tmp_path / "X.parquet", row_group_size=25)
-    source = open_source(SourceSpec(str(tmp_path / "X.parquet")))
+    source = open_source(SourceSpec(source=str(tmp_path / "X.parquet")))
     for start, stop in [*((start, min(start + 7, 60)) for start in range(0, 60, 7)), (3, 55), (20, 30), (0, 2)]:
         assert np.array_equal(source.read_rows(start, stop), X[start:stop])
 
@@ -136,7 +138,7 @@ def test_labels_that_are_not_valid_unicode(tmp_path: Path) -> None:
     names = pa.Array.from_buffers(pa.string(), 40, pa.array([b"a", b"\xff\xfe"] * 20, pa.binary()).buffers())
     pq.write_table(pa.table({"x": np.arange(40.0), "kind": names}), tmp_path / "X.parquet")
     with pytest.raises(InputError, match=r"X\.parquet:kind holds text that is not valid Unicode"):
-        open_source(SourceSpec(str(tmp_path / "X.parquet"), labels="kind")).read_labels()
+        open_source(SourceSpec(source=str(tmp_path / "X.parquet"), labels="kind")).read_labels()
 
 
 def test_inspect_decodes_a_row_group_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def opened(path: Path, **fields: Any) -> Source:
-    return open_source(SourceSpec(str(path), **fields))
+    return open_source(SourceSpec(source=str(path), **fields))
 
 
 def whole(source: Source) -> Any:
@@ -272,7 +272,7 @@ def test_categories_as_versions_before_0_8_keep_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_change_of_what_is_read_is_seen(version: int, tmp_path: Path) -> None:
     path = write_zarr(version)(tmp_path)
-    spec = SourceSpec(str(path), labels="type")
+    spec = SourceSpec(source=str(path), labels="type")
     values = path / "var/_index/values"  # in a group of its own from pandas 3 on
     names = "var/_index/values" if values.exists() else "var/_index"
     for member in ("X/indices", "obs/type/codes", names):

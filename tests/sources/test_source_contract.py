@@ -171,7 +171,7 @@ def test_sample_columns_may_lie_where_labels_lie(
     for root, key in ((files, "weights"), (files, "groups"), (bucket, "times")):
         values = kind.fields(root)
         values[key] = values.pop("labels")
-        source = open_source(SourceSpec(str(root / written[1]), **values))
+        source = open_source(SourceSpec(source=str(root / written[1]), **values))
         assert source.info.sample_columns == (key,)
         found = source.read_sample_column(key)
         assert found is not None
@@ -189,7 +189,7 @@ def test_no_labels_unless_asked_for(kind: Kind, written: tuple[Path, str], roots
     fields = {key: kind.spec[key] for key in ("array", "dims", "transpose") if key in kind.spec}
     exclude = (*kind.spec.get("exclude", ()), "y") if is_table else ()
     for root in roots:
-        source = open_source(SourceSpec(str(root / name), exclude=exclude, **fields))
+        source = open_source(SourceSpec(source=str(root / name), exclude=exclude, **fields))
         assert not source.info.has_labels
         assert source.read_labels() is None
         assert source.info.n_features == N_FEATURES
@@ -245,13 +245,13 @@ def test_memory_source(sparse: bool) -> None:
     ],
 )
 def test_bundled_source(name: str, shape: tuple[int, int], task: str) -> None:
-    source = open_source(SourceSpec(f"sklearn:{name}"))
+    source = open_source(SourceSpec(source=f"sklearn:{name}"))
     assert (source.info.n_samples, source.info.n_features) == shape
     assert source.info.feature_names is not None
     assert len(source.info.feature_names) == shape[1]
     whole = source.read_rows(0, shape[0])
     np.testing.assert_array_equal(read_in_parts(source, [0, 50, 51, shape[0]]), whole)
-    y = open_source(SourceSpec(f"sklearn:{name}", labels="target")).read_labels()
+    y = open_source(SourceSpec(source=f"sklearn:{name}", labels="target")).read_labels()
     assert y is not None
     assert y.dtype.kind == task
     np.testing.assert_array_equal(y, source.read_labels())
@@ -276,6 +276,6 @@ def test_types_are_converted_in_pieces(
     monkeypatch.setattr("daskfs.sources.npy_file.NPY_BUFFER_BYTES", 64)
     X = np.arange(60).reshape(12, 5).astype(stored)
     np.save(tmp_path / "X.npy", np.asarray(X, order=order))
-    source = open_source(SourceSpec(str(tmp_path / "X.npy")))
+    source = open_source(SourceSpec(source=str(tmp_path / "X.npy")))
     assert source.info.dtype == np.dtype(handed_on)
     np.testing.assert_array_equal(read_in_parts(source, [0, 5, 12]), X.astype(handed_on))

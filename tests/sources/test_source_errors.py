@@ -43,7 +43,7 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
     "no ending": (text("X", "x"), ("unknown ending ''", ".npz")),
     "compressed csv": (text("X.csv.xz", b"\xfd7zXZ"), ("X.csv.xz", "compressed", "decompress it first")),
     "gzipped but called csv": (text("X.csv", b"\x1f\x8b\x08\x00"), ("X.csv", "compressed")),
-    "address": (lambda _: SourceSpec("https://host/X.npy"), ("https://host/X.npy", "s3://, gs://, az://")),
+    "address": (lambda _: SourceSpec(source="https://host/X.npy"), ("https://host/X.npy", "s3://, gs://, az://")),
     "plain directory": (lambda folder: spec(folder), ("zarr.json", ".zarray")),
     "unreadable": (lambda folder: spec(folder / ("n" * 300 + ".npy")), ("nnn", "cannot be read")),
     "npy cut in data": (cut(npy(X), 0.9), ("X.npy", "truncated", "(6, 4)", "192 bytes")),
@@ -169,12 +169,12 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("'labls'", "Did you mean 'labels'?"),
     ),
     "sklearn unknown": (
-        lambda _: SourceSpec("sklearn:digit"),
+        lambda _: SourceSpec(source="sklearn:digit"),
         ("'digit'", "'iris'", "Did you mean 'digits'?"),
     ),
-    "sklearn needing a download": (lambda _: SourceSpec("sklearn:linnerud"), ("'linnerud'", "'wine'")),
-    "sklearn unknown labels": (lambda _: SourceSpec("sklearn:iris", labels="y"), ("'y'", "'target'")),
-    "sklearn with array": (lambda _: SourceSpec("sklearn:iris", array="X"), ("data.array",)),
+    "sklearn needing a download": (lambda _: SourceSpec(source="sklearn:linnerud"), ("'linnerud'", "'wine'")),
+    "sklearn unknown labels": (lambda _: SourceSpec(source="sklearn:iris", labels="y"), ("'y'", "'target'")),
+    "sklearn with array": (lambda _: SourceSpec(source="sklearn:iris", array="X"), ("data.array",)),
 }
 
 WHEN_READ: dict[str, tuple[Make, tuple[str, ...]]] = {

@@ -214,7 +214,7 @@ def test_filters_of_hdf5plugin(name: str, tmp_path: Path) -> None:
         file.create_dataset("X", data=X, chunks=(2, 4), compression=getattr(hdf5plugin, name)())
     code = (
         "import sys; from daskfs.sources import SourceSpec, open_source\n"
-        "print(open_source(SourceSpec(sys.argv[1])).read_rows(0, 6).sum())"
+        "print(open_source(SourceSpec(source=sys.argv[1])).read_rows(0, 6).sum())"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "X.h5"], capture_output=True, text=True, check=True)
     assert float(done.stdout) == X.sum()
@@ -225,7 +225,7 @@ def test_a_missing_extra_is_named(ending: str, tmp_path: Path, monkeypatch: pyte
     path = Path(hdf5_file(members(X=X))(tmp_path).source).rename(tmp_path / f"X{ending}")
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match=rf"X{ending} is read by the package h5py: pip install 'daskfs\[hdf5\]'"):
-        open_source(SourceSpec(str(path)))
+        open_source(SourceSpec(source=str(path)))
 
 
 def test_the_file_may_be_open_elsewhere_in_the_process(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_threads_read_at_a_time(tmp_path: Path) -> None:
 def test_an_object_that_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hdf5_file(members(X=X))(tmp_path)
     path = folder_as_bucket(tmp_path, monkeypatch) / "X.h5"
-    source = open_hdf5(SourceSpec(str(path)), path)
+    source = open_hdf5(SourceSpec(source=str(path)), path)
 
     def refuse(*_: object) -> Any:
         raise OSError(5, "nobody answers", str(path))
@@ -325,7 +325,7 @@ def test_chunks_that_the_index_has_lost_are_refused(tmp_path: Path) -> None:
     with h5py.File(path, "w", libver="earliest") as file:
         file.create_dataset("X", data=np.arange(60.0).reshape(20, 3), chunks=(5, 3))
         file["y"] = np.arange(20) % 2
-    spec = SourceSpec(str(path), labels="y")
+    spec = SourceSpec(source=str(path), labels="y")
     assert open_source(spec).verify() == []
     content = bytearray(path.read_bytes())
     node = next(place for place in range(len(content)) if content.startswith(b"TREE\x01", place))  # of chunks

@@ -73,14 +73,14 @@ def test_rows_of_a_file_of_200_mb(name: str, tmp_path: Path) -> None:
         write_npy(path, fortran=name == "F.npy")
     else:
         write_npz(path, zipfile.ZIP_STORED if name == "stored.npz" else zipfile.ZIP_DEFLATED)
-    peak = peak_of(lambda: check_rows(open_source(SourceSpec(str(path)))))
+    peak = peak_of(lambda: check_rows(open_source(SourceSpec(source=str(path)))))
     # The blocks take half a megabyte, the rest is buffers and modules.
     assert peak < 24 * MIB < SIZE / 8
 
 
 def test_an_evicted_member_stays_readable(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "X.npz", X=np.eye(3))
-    source = open_source(SourceSpec(str(tmp_path / "X.npz")))
+    source = open_source(SourceSpec(source=str(tmp_path / "X.npz")))
     _unpack.cache_clear()
     np.testing.assert_array_equal(source.read_rows(0, 3), np.eye(3))
 
@@ -94,7 +94,7 @@ def test_rows_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     arrow_before = pa.default_memory_pool().bytes_allocated()
 
     def read() -> None:
-        source = open_source(SourceSpec(str(path)))
+        source = open_source(SourceSpec(source=str(path)))
         assert source.info.n_samples == 100_000
         block = source.read_rows(50_000, 50_100)
         assert isinstance(block, np.ndarray)
@@ -111,14 +111,14 @@ def test_rows_of_a_parquet_file_in_batches(tmp_path: Path, monkeypatch: pytest.M
     table = pa.table({f"c{index}": column for index, column in enumerate(X.T)})
     pq.write_table(table, tmp_path / "X.parquet", row_group_size=50_000)
     del table
-    source = open_source(SourceSpec(str(tmp_path / "X.parquet")))
+    source = open_source(SourceSpec(source=str(tmp_path / "X.parquet")))
     assert source.info.row_multiple == 50_000
     np.testing.assert_array_equal(source.read_rows(99_990, 100_010), X[99_990:100_010])
     assert peak_of(lambda: source.read_rows(99_000, 101_000)) < 2 * MIB
 
 
 def test_wide_generated_rows_are_drawn_in_parts() -> None:
-    source = open_source(SourceSpec("synthetic:mixture?n_samples=4096&n_features=20000"))
+    source = open_source(SourceSpec(source="synthetic:mixture?n_samples=4096&n_features=20000"))
     # A whole block of rows would take 330 MB.
     assert peak_of(lambda: source.read_rows(40, 50)) < 16 * MIB
 
@@ -142,13 +142,13 @@ def test_rows_of_a_text_file_of_12_mb(name: str, write: Callable[[Path], None], 
     assert (tmp_path / name).stat().st_size > 11 * MIB
 
     def read() -> None:
-        source = open_source(SourceSpec(str(tmp_path / name)))
+        source = open_source(SourceSpec(source=str(tmp_path / name)))
         assert source.info.n_samples == 24_000
         block = source.read_rows(10_000, 10_100)
         assert block.nnz == 6000
         assert np.all(block.data == 0.125)
 
-    open_source(SourceSpec(str(tmp_path / name))).read_rows(0, 1)  # modules are there
+    open_source(SourceSpec(source=str(tmp_path / name))).read_rows(0, 1)  # modules are there
     svmlight.scan.cache_clear()
     mtx.scan.cache_clear()
     # What a range of 1 MiB takes while it is scanned or parsed; the values alone are 17 MB.

@@ -47,7 +47,7 @@ def test_natural_order(root: StoragePath, tmp_path: Path) -> None:
     names = ["part-1", "part-2", "part-10", "part-10b", "part-11", "q"]
     csv(tmp_path, **{name: f"a\n{number}\n" for number, name in reversed(list(enumerate(names)))})
     for name in (".", "*.csv", "*"):
-        source = open_source(SourceSpec(str(root if name == "." else root / name)))
+        source = open_source(SourceSpec(source=str(root if name == "." else root / name)))
         assert source.read_rows(0, 6).ravel().tolist() == list(range(6))
 
 
@@ -77,7 +77,7 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
     csv(tmp_path, a="a\n1\n")
     (tmp_path / "a.csv").rename(tmp_path / "[a].csv")
     csv(tmp_path, a="a\n2\n")
-    assert open_source(SourceSpec(str(tmp_path / "[a].csv"))).read_rows(0, 1) == 1
+    assert open_source(SourceSpec(source=str(tmp_path / "[a].csv"))).read_rows(0, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_types_of_parts(tables: tuple[dict[str, Any], ...], dtype: str, tmp_path: Path) -> None:
-    source = open_source(SourceSpec(str(parquet(tmp_path, *tables))))
+    source = open_source(SourceSpec(source=str(parquet(tmp_path, *tables))))
     block = source.read_rows(0, 2)
     assert (source.info.dtype, block.dtype) == (np.dtype(dtype), np.dtype(dtype))
     second = tables[1]["a"].to_pylist()[0]
@@ -111,13 +111,13 @@ def test_types_of_parts(tables: tuple[dict[str, Any], ...], dtype: str, tmp_path
 )
 def test_labels_over_parts(parts: tuple[pa.Array, ...], expected: list[object], tmp_path: Path) -> None:
     tables = [{"a": np.arange(len(part), dtype=float), "y": part} for part in parts]
-    source = open_source(SourceSpec(str(parquet(tmp_path, *tables)), labels="y"))
+    source = open_source(SourceSpec(source=str(parquet(tmp_path, *tables)), labels="y"))
     assert source.read_labels().tolist() == expected
 
 
 def test_text_labels_are_numbers_only_where_all_parts_say_so(tmp_path: Path) -> None:
     csv(tmp_path, a="a,y\n1,7\n", b="a,y\n1,\n", c="a,y\n1,u\n")
-    assert open_source(SourceSpec(str(tmp_path), labels="y")).read_labels().tolist() == ["7", None, "u"]
+    assert open_source(SourceSpec(source=str(tmp_path), labels="y")).read_labels().tolist() == ["7", None, "u"]
 
 
 def hive(folder: Path) -> None:
@@ -153,25 +153,25 @@ def test_refused(case: str, root: StoragePath, tmp_path: Path) -> None:
     make, parts = CASES[case]
     make(tmp_path)
     with pytest.raises(InputError) as caught:
-        open_source(SourceSpec(str(root)))
+        open_source(SourceSpec(source=str(root)))
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
 
 
 def test_a_pattern_without_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"does not exist, and as a pattern fits no .*\.parquet"):
-        open_source(SourceSpec(str(tmp_path / "*.parquet")))
+        open_source(SourceSpec(source=str(tmp_path / "*.parquet")))
 
 
 def test_labels_of_two_kinds_name_the_part(tmp_path: Path) -> None:
     parquet(tmp_path, {"a": [1.0], "y": [1]}, {"a": [1.0], "y": ["u"]})
-    source = open_source(SourceSpec(str(tmp_path), labels="y"))
+    source = open_source(SourceSpec(source=str(tmp_path), labels="y"))
     with pytest.raises(InputError, match=r"1\.parquet: column 'y' has type string, and int64 in files before"):
         source.read_labels()
 
 
 def test_a_wrong_cell_names_the_part(tmp_path: Path) -> None:
     csv(tmp_path, a="a\n1\n", b="a\n1\ntwo\n")
-    source = open_source(SourceSpec(str(tmp_path)))
+    source = open_source(SourceSpec(source=str(tmp_path)))
     with pytest.raises(InputError, match=r"b\.csv: column 'a' has text in 1 of 2 .*such as 'two' in row 1"):
         source.read_rows(0, 3)
 
@@ -194,7 +194,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("case", CHANGES)
 def test_changes_are_seen(case: str, form: str, tmp_path: Path) -> None:
     csv(tmp_path, a="a\n1\n", b="a\n2\n")
-    spec = SourceSpec(str(tmp_path if form == "." else tmp_path / form))
+    spec = SourceSpec(source=str(tmp_path if form == "." else tmp_path / form))
     source = open_source(spec)
     planned = source_state(spec, source)
     assert changed_file(spec, planned, source) is None
@@ -222,7 +222,7 @@ def test_with_known_sizes_only_parts_that_are_read_are_opened(
         table = pd.DataFrame(X[rows], columns=["a", "b", "c"]).assign(y=X[rows, 0] > 9, name=np.arange(20)[rows])
         path = tmp_path / f"part-{number}.{ending}"
         table.to_parquet(path) if ending == "parquet" else table.to_csv(path, index=False)
-    spec, opened = SourceSpec(str(tmp_path), labels="y", row_names="name"), list[str]()
+    spec, opened = SourceSpec(source=str(tmp_path), labels="y", row_names="name"), list[str]()
     whole = open_source(spec)
     assert isinstance(whole, TableSource)
     open_table = tables.open_table
@@ -253,7 +253,7 @@ def named(source: TableSource) -> np.ndarray:
 
 def test_what_is_no_part_changes_nothing(tmp_path: Path) -> None:
     csv(tmp_path, a="a\n1\n")
-    spec = SourceSpec(str(tmp_path))
+    spec = SourceSpec(source=str(tmp_path))
     source = open_source(spec)
     planned = source_state(spec, source)
     (tmp_path / "_SUCCESS").write_text("")

@@ -31,7 +31,7 @@ def link(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_source_behind_a_link(kind: Any, link: Path, tmp_path: Path) -> None:
     name = kind.write(link, matrix(), labels())
-    spec = SourceSpec(str(link / name), **kind.fields(link))
+    spec = SourceSpec(source=str(link / name), **kind.fields(link))
     planned = source_state(spec, open_source(spec))
     shutil.copytree(tmp_path / "scratch1", tmp_path / "copy")  # with its times
     (tmp_path / "scratch1").rename(tmp_path / "scratch2")

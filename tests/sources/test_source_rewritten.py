@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import threading
@@ -49,7 +48,7 @@ def rows_of(source: Source) -> np.ndarray:
 def planned_rows(spec: SourceSpec) -> tuple[str, np.ndarray]:
     """Plan a run that reads a source, and read it as a unit does; return the fingerprint of the plan, too."""
     state = source_state(spec, open_source(spec))
-    fingerprint = digest(state.contents(), dataclasses.asdict(spec))
+    fingerprint = digest(state.contents(), spec.model_dump())
     parameters = SourceParameters(source=spec, state=state, fingerprint=fingerprint)
     with planned_source(Context(Store(None)), parameters) as source:
         return fingerprint, rows_of(source)
@@ -62,7 +61,7 @@ def test_a_rewritten_source(kind: Any, way: str, tmp_path: Path) -> None:
     (old, X, name), (new, other, _) = twins(
         tmp_path, swaps(matrix()), lambda folder, values: kind.write(folder, values, labels())
     )
-    spec = SourceSpec(str(old / name), **kind.fields(old))
+    spec = SourceSpec(source=str(old / name), **kind.fields(old))
     before, after = read_before_and_after(old, new, way, lambda: (rows_of(open_source(spec)), *planned_rows(spec)))
     assert before[1] == after[1]
     for rows, expected in ((before, X), (after, other)):
@@ -104,7 +103,7 @@ def test_a_source_of_another_layout(name: str, way: str, tmp_path: Path) -> None
         (tmp_path / folder / name).write_bytes(content)
 
     def read(folder: str) -> list[Any]:
-        spec = SourceSpec(str(tmp_path / folder / name))
+        spec = SourceSpec(source=str(tmp_path / folder / name))
         source = open_source(spec)
         return [source.info.feature_names, rows_of(source).tolist(), planned_rows(spec)[1].tolist()]
 
@@ -139,7 +138,7 @@ SIDE_KEYS = {"labels": tuple(SIDE_FILES), "feature_names": ("v.txt",), "row_name
 def side_values(folder: Path, key: str, file: Path) -> list[Any]:
     """Return the values of a side file of the matrix in a folder."""
     fields: dict[str, Any] = {key: str(file)}
-    source = open_source(SourceSpec(str(folder / "X.npy"), **fields))
+    source = open_source(SourceSpec(source=str(folder / "X.npy"), **fields))
     if key == "feature_names":
         return list(source.info.feature_names or ())
     if key == "row_names":
@@ -213,7 +212,7 @@ def test_only_an_old_file_is_read_once(
     changed = path.stat().st_ctime_ns
     monkeypatch.setattr(file_cache, "time_ns", lambda: changed + RACY_NS + is_old)
     monkeypatch.setattr(file_cache, "monotonic_ns", lambda: 0)
-    spec, counts = SourceSpec(str(path), **kind.fields(as_path(tmp_path))), []
+    spec, counts = SourceSpec(source=str(path), **kind.fields(as_path(tmp_path))), []
     for _ in range(3):
         with mock.patch.object(module, function, side_effect=getattr(module, function)) as reads:
             np.testing.assert_array_equal(rows_of(open_source(spec)), matrix())

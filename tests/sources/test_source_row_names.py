@@ -48,7 +48,7 @@ def names_of(source: Source) -> list[str] | None:
 
 
 def opened(source: Path | str, **spec: Any) -> Source:
-    return open_source(SourceSpec(str(source), **spec))
+    return open_source(SourceSpec(source=str(source), **spec))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -161,7 +161,7 @@ def table(tmp_path: Path) -> Path:
 
 class TestColumns:
     def test_are_no_features(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), labels="class", groups="who", exclude=("day",)))
+        source = open_source(SourceSpec(source=str(table), labels="class", groups="who", exclude=("day",)))
         assert source.info.feature_names == ("a", "b")
         assert source.info.sample_columns == ("groups",)
         np.testing.assert_array_equal(source.read_sample_column("groups"), [0, 1, 0])
@@ -169,19 +169,19 @@ class TestColumns:
         assert source.read_sample_column("weights") is None
 
     def test_missing_cell(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), labels="class", times="day", exclude=("who",)))
+        source = open_source(SourceSpec(source=str(table), labels="class", times="day", exclude=("who",)))
         with pytest.raises(InputError, match=r"X\.csv:day has no time in row 2"):
             source.read_sample_column("times")
 
     def test_all_of_them(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), labels="class", weights="b", groups="who", times="day"))
+        source = open_source(SourceSpec(source=str(table), labels="class", weights="b", groups="who", times="day"))
         assert source.info.sample_columns == ("weights", "groups", "times")
         assert source.info.feature_names == ("a",)
 
     @pytest.mark.parametrize("first", ["labels", "weights", "groups"])
     def test_one_column_for_two_purposes(self, table: Path, first: str) -> None:
         with pytest.raises(InputError, match=rf"^data\.{first} and data\.times both name 'a'"):
-            open_source(SourceSpec(str(table), times="a", **dict[str, Any]({first: "a"})))
+            open_source(SourceSpec(source=str(table), times="a", **dict[str, Any]({first: "a"})))
 
     def test_dates_of_parquet(self, tmp_path: Path) -> None:
         days = np.array(["2024-03-01", "2024-02-29"], dtype="M8[D]")
@@ -195,9 +195,9 @@ class TestColumns:
         }
         pq.write_table(pa.table(columns), tmp_path / "X.parquet")
         path = str(tmp_path / "X.parquet")
-        by_day = open_source(SourceSpec(path, times="day", exclude=("when",))).read_sample_column("times")
+        by_day = open_source(SourceSpec(source=path, times="day", exclude=("when",))).read_sample_column("times")
         np.testing.assert_array_equal(by_day, days)
-        source = open_source(SourceSpec(path, times="when", groups="day"))
+        source = open_source(SourceSpec(source=path, times="when", groups="day"))
         np.testing.assert_array_equal(
             source.read_sample_column("times"), np.array(["2024-03-01T12", "2024-03-01T11"], "M8[us]")
         )
@@ -206,24 +206,24 @@ class TestColumns:
         with pytest.raises(
             InputError, match=r"X\.parquet:day has dtype datetime64\[D\]; labels must be numbers or text"
         ):
-            open_source(SourceSpec(path, labels="day", exclude=("when",))).read_labels()
+            open_source(SourceSpec(source=path, labels="day", exclude=("when",))).read_labels()
 
     def test_missing_dates_of_parquet(self, tmp_path: Path) -> None:
         table = pa.table({"when": pa.array([None, 1], pa.timestamp("us")), "x": [1.0, 2.0]})
         pq.write_table(table, tmp_path / "X.parquet")
         with pytest.raises(InputError, match=r"X\.parquet:when has no time in row 0"):
-            open_source(SourceSpec(str(tmp_path / "X.parquet"), times="when")).read_sample_column("times")
+            open_source(SourceSpec(source=str(tmp_path / "X.parquet"), times="when")).read_sample_column("times")
 
     def test_dates_of_npz(self, tmp_path: Path) -> None:
         when = np.array(["2024-03-01T12", "2024-03-01T11"], dtype="M8[h]")
         np.savez(tmp_path / "X.npz", X=np.eye(2), when=when)
-        source = open_source(SourceSpec(str(tmp_path / "X.npz"), times="when"))
+        source = open_source(SourceSpec(source=str(tmp_path / "X.npz"), times="when"))
         np.testing.assert_array_equal(source.read_sample_column("times"), when)
 
     @pytest.mark.parametrize("name", ["sklearn:iris", "synthetic:mixture?n_samples=150&n_features=20&n_classes=2"])
     def test_separate_files_for_data_without_columns(self, name: str, tmp_path: Path) -> None:
         (tmp_path / "g.txt").write_text("\n".join(f"p{i % 7}" for i in range(150)) + "\n")
-        source = open_source(SourceSpec(name, groups=str(tmp_path / "g.txt")))
+        source = open_source(SourceSpec(source=name, groups=str(tmp_path / "g.txt")))
         np.testing.assert_array_equal(source.read_sample_column("groups"), np.arange(150) % 7)
         with pytest.raises(InputError, match=r"data\.times is 't': there is no such file, and .* has no columns"):
-            open_source(SourceSpec(name, times="t"))
+            open_source(SourceSpec(source=name, times="t"))

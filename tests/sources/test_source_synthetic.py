@@ -44,7 +44,7 @@ def dense(source: Source, start: int, stop: int) -> np.ndarray:
 
 def test_labels_of_some_rows(name: str) -> None:
     """Drawn for these rows alone, and the same as those of all rows."""
-    source = open_source(SourceSpec(SOURCES[name]))
+    source = open_source(SourceSpec(source=SOURCES[name]))
     column, y = source.labels_column(), source.read_labels()
     assert column is not None
     assert column.read_rows is not None
@@ -57,7 +57,7 @@ def test_labels_of_some_rows(name: str) -> None:
 
 
 def whole(name: str) -> tuple[Source, np.ndarray, np.ndarray]:
-    source = open_source(SourceSpec(SOURCES[name]))
+    source = open_source(SourceSpec(source=SOURCES[name]))
     y = source.read_labels()
     assert y is not None
     assert y.shape == (source.info.n_samples,)
@@ -68,7 +68,7 @@ def test_any_partition_gives_the_same_values(name: str) -> None:
     source, X, y = whole(name)
     parts = [dense(source, start, stop) for start, stop in itertools.pairwise(BOUNDS)]
     np.testing.assert_array_equal(np.vstack(parts), X)
-    again = open_source(SourceSpec(SOURCES[name], labels="target"))
+    again = open_source(SourceSpec(source=SOURCES[name], labels="target"))
     np.testing.assert_array_equal(again.read_labels(), y)
     np.testing.assert_array_equal(dense(again, 5000, 5010), X[5000:5010])
     assert dense(source, 4096, 4096).shape == (0, source.info.n_features)
@@ -82,7 +82,7 @@ def test_blocks_differ(name: str) -> None:
 
 def test_more_rows_leave_the_first_ones_as_they_are(name: str) -> None:
     source, X, y = whole(name)
-    more = open_source(SourceSpec(SOURCES[name].replace("9000", "13000")))
+    more = open_source(SourceSpec(source=SOURCES[name].replace("9000", "13000")))
     np.testing.assert_array_equal(dense(more, 8000, 9000), X[8000:])
     np.testing.assert_array_equal(more.read_labels()[:9000], y)  # type: ignore[index]
     assert more.info.identity != source.info.identity
@@ -90,7 +90,7 @@ def test_more_rows_leave_the_first_ones_as_they_are(name: str) -> None:
 
 def test_the_seed_changes_everything(name: str) -> None:
     source, X, y = whole(name)
-    other = open_source(SourceSpec(SOURCES[name].replace("seed=3", "seed=4")))
+    other = open_source(SourceSpec(source=SOURCES[name].replace("seed=3", "seed=4")))
     assert other.info.identity != source.info.identity
     assert not np.array_equal(dense(other, 0, 9000), X)
     assert not np.array_equal(other.read_labels(), y)  # type: ignore[arg-type]
@@ -98,8 +98,8 @@ def test_the_seed_changes_everything(name: str) -> None:
 
 
 def test_defaults_are_part_of_the_identity() -> None:
-    short = open_source(SourceSpec("synthetic:mixture"))
-    full = open_source(SourceSpec("synthetic:mixture?seed=0&n_classes=8"))
+    short = open_source(SourceSpec(source="synthetic:mixture"))
+    full = open_source(SourceSpec(source="synthetic:mixture?seed=0&n_classes=8"))
     assert short.info.identity == full.info.identity
     assert (short.info.n_samples, short.info.n_features) == (10_000, 64)
 
@@ -176,7 +176,7 @@ def test_nonlinear_is_the_mixture_of_weston_and_others() -> None:
 
 
 def test_nonlinear_is_52_columns_wide_by_default() -> None:
-    info = open_source(SourceSpec("synthetic:nonlinear")).info
+    info = open_source(SourceSpec(source="synthetic:nonlinear")).info
     assert (info.n_samples, info.n_features) == (10_000, 52)
 
 
@@ -209,5 +209,5 @@ def test_nonlinear_is_52_columns_wide_by_default() -> None:
 )
 def test_refused(source: str, parts: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        open_source(SourceSpec(source))
+        open_source(SourceSpec(source=source))
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)

@@ -17,7 +17,7 @@ from daskfs.sources import SourceSpec, csv_table, open_source
 
 def read_csv(folder: Path, content: str, **fields: Any) -> np.ndarray:
     (folder / "X.csv").write_bytes(content.encode())
-    source = open_source(SourceSpec(str(folder / "X.csv"), **fields))
+    source = open_source(SourceSpec(source=str(folder / "X.csv"), **fields))
     whole = source.read_rows(0, source.info.n_samples)
     rows = [source.read_rows(row, row + 1) for row in range(source.info.n_samples)]
     np.testing.assert_array_equal(np.vstack(rows), whole)
@@ -57,7 +57,9 @@ def mixed_table(folder: Path, form: str) -> Path:
 class TestMixedTables:
     def test_all_columns_without_numbers_are_named_at_once(self, tmp_path: Path, form: str) -> None:
         with pytest.raises(InputError, match="3 columns hold no numbers") as caught:
-            open_source(SourceSpec(str(mixed_table(tmp_path, form)))).read_rows(0, 3)  # of text, the cells decide
+            open_source(SourceSpec(source=str(mixed_table(tmp_path, form)))).read_rows(
+                0, 3
+            )  # of text, the cells decide
         message = str(caught.value)
         assert all(repr(name) in message for name in ("id", "city", "when"))
         assert 'data.exclude to ["id", "city", "when"], or to ["non-numeric"]' in message
@@ -71,14 +73,14 @@ class TestMixedTables:
         ],
     )
     def test_what_is_left_out(self, tmp_path: Path, form: str, exclude: tuple[str, ...], kept: tuple[str, ...]) -> None:
-        source = open_source(SourceSpec(str(mixed_table(tmp_path, form)), exclude=exclude))
+        source = open_source(SourceSpec(source=str(mixed_table(tmp_path, form)), exclude=exclude))
         assert source.info.feature_names == kept
         expected = np.column_stack([np.array(MIXED[name], dtype=float) for name in kept])
         np.testing.assert_array_equal(source.read_rows(0, 3), expected)
 
     def test_the_index_of_pandas_is_the_row_names(self, tmp_path: Path, form: str) -> None:
         for given, expected in ((None, [b"row0", b"row1", b"row2"]), ("id", [b"r1", b"r2", b"r3"])):
-            spec = SourceSpec(str(mixed_table(tmp_path, form)), row_names=given, exclude=("non-numeric",))
+            spec = SourceSpec(source=str(mixed_table(tmp_path, form)), row_names=given, exclude=("non-numeric",))
             source = open_source(spec)
             assert source.info.feature_names == ("a", "flag", "meta_1")
             parts = source.read_row_names()
@@ -88,7 +90,7 @@ class TestMixedTables:
     def test_patterns_and_names_that_fit_nothing(self, tmp_path: Path, form: str) -> None:
         for entry in ("x_*", "nonnumeric"):
             with pytest.raises(InputError, match=r"data\.exclude names"):
-                open_source(SourceSpec(str(mixed_table(tmp_path, form)), exclude=(entry,)))
+                open_source(SourceSpec(source=str(mixed_table(tmp_path, form)), exclude=(entry,)))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_label_columns(cells: list[str], expected: np.ndarray, tmp_path: Path, m
     monkeypatch.setattr(csv_table, "RANGE_BYTES", 1)
     csv_table.scan.cache_clear()
     (tmp_path / "X.csv").write_text("a,y\n" + "".join(f"1,{cell}\n" for cell in cells))
-    y = open_source(SourceSpec(str(tmp_path / "X.csv"), labels="y")).read_labels()
+    y = open_source(SourceSpec(source=str(tmp_path / "X.csv"), labels="y")).read_labels()
     assert y is not None
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y, expected)
@@ -150,7 +152,7 @@ def test_columns_of_true_and_false_are_remembered(tmp_path: Path, monkeypatch: p
 
 def parquet(folder: Path, table: pa.Table, **fields: Any) -> tuple[np.ndarray, np.ndarray | None]:
     pq.write_table(table, folder / "X.parquet", row_group_size=2)
-    source = open_source(SourceSpec(str(folder / "X.parquet"), **fields))
+    source = open_source(SourceSpec(source=str(folder / "X.parquet"), **fields))
     block = source.read_rows(0, source.info.n_samples)
     assert block.dtype == source.info.dtype
     return block, source.read_labels()
@@ -215,7 +217,7 @@ def test_delimiters_and_decimal_commas_with_and_without_compression(
     content = EUROPEAN.replace(";", delimiter).encode()
     path = tmp_path / f"X{ending}"
     path.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
-    source = open_source(SourceSpec(str(path), labels="class", row_names="name", **named))
+    source = open_source(SourceSpec(source=str(path), labels="class", row_names="name", **named))
     assert source.info.feature_names == ("a", f"b{delimiter}c")
     np.testing.assert_array_equal(np.vstack([source.read_rows(row, row + 1) for row in range(3)]), VALUES)
     labels, names = source.read_labels(), source.read_row_names()
@@ -230,17 +232,19 @@ def test_decimal_commas_that_are_not_meant_or_not_found(tmp_path: Path) -> None:
         read_csv(tmp_path, "a;b\n1,5;2\n", decimal=".")
     late = "a;b\n" + "1;2\n" * csv_table.HEAD_BYTES + "1,5;2\n"
     with pytest.raises(InputError, match=r"set data\.decimal to a comma"):
-        open_source(SourceSpec(str(write(tmp_path, late)))).read_rows(csv_table.HEAD_BYTES, csv_table.HEAD_BYTES + 1)
-    assert open_source(SourceSpec(str(write(tmp_path, late)), decimal=",")).read_rows(65536, 65537)[0, 0] == 1.5
+        open_source(SourceSpec(source=str(write(tmp_path, late)))).read_rows(
+            csv_table.HEAD_BYTES, csv_table.HEAD_BYTES + 1
+        )
+    assert open_source(SourceSpec(source=str(write(tmp_path, late)), decimal=",")).read_rows(65536, 65537)[0, 0] == 1.5
 
 
 def test_a_damaged_file_of_gzip_is_refused_and_a_new_one_read_anew(tmp_path: Path) -> None:
     path, content = tmp_path / "X.csv.gz", gzip.compress(b"a,b\n1,2\n" * 100)
     path.write_bytes(content[:-20])
     with pytest.raises(InputError, match=r"X\.csv\.gz is damaged, or not compressed by gzip"):
-        open_source(SourceSpec(str(path)))
+        open_source(SourceSpec(source=str(path)))
     path.write_bytes(gzip.compress(b"a,b\n3,4\n"))
-    assert open_source(SourceSpec(str(path))).read_rows(0, 1).tolist() == [[3.0, 4.0]]
+    assert open_source(SourceSpec(source=str(path))).read_rows(0, 1).tolist() == [[3.0, 4.0]]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -248,7 +252,7 @@ def test_a_header_may_be_longer_than_the_cells_that_csv_allows(tmp_path: Path, d
     names = [f"{'a long name of a probe':>40} {column}" for column in range(4000)]
     rows = [names, ["1"] * 4000, ["2"] * 4000]
     (tmp_path / "wide.csv").write_text("".join(f"{delimiter.join(row)}\n" for row in rows))
-    source = open_source(SourceSpec(str(tmp_path / "wide.csv")))
+    source = open_source(SourceSpec(source=str(tmp_path / "wide.csv")))
     assert source.info.feature_names == tuple(name.strip() for name in names)
     np.testing.assert_array_equal(source.read_rows(0, 2), np.outer([1, 2], np.ones(4000)))
 
@@ -260,4 +264,4 @@ def test_delimiters_are_of_text(tmp_path: Path) -> None:
         options: list[dict[str, Any]] = [{"delimiter": ";"}, {"decimal": ","}]
         for option in options:
             with pytest.raises(InputError, match=f"data.{next(iter(option))} is for tables of text"):
-                open_source(SourceSpec(str(tmp_path / name), **option))
+                open_source(SourceSpec(source=str(tmp_path / name), **option))

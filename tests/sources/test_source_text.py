@@ -182,7 +182,7 @@ def test_sorted_entries_are_read_by_ranges(tmp_path: Path, monkeypatch: pytest.M
     for name, order in (("sorted", np.argsort(X.row, kind="stable")), ("shuffled", shuffled)):
         entries = sp.coo_array((X.data[order], (X.row[order], X.col[order])), shape=X.shape)
         scipy.io.mmwrite(tmp_path / f"{name}.mtx", entries)
-        source = open_source(SourceSpec(str(tmp_path / f"{name}.mtx")))
+        source = open_source(SourceSpec(source=str(tmp_path / f"{name}.mtx")))
         assert isinstance(source, MtxSource)
         with mock.patch.object(lines, "read_range", side_effect=read_range) as reads:
             block = source.read_rows(100, 120)

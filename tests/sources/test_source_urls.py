@@ -375,7 +375,7 @@ def test_objects_are_read_in_parts(bucket: ObjectPath, tmp_path: Path, monkeypat
     monkeypatch.setattr(ObjectPath, "read_range", counted)
     monkeypatch.setattr(ObjectPath, "read_buffer", lambda self: pytest.fail(f"{self} was read whole"))
     for ending in ("npy", "npz", "parquet", "csv"):
-        source = open_source(SourceSpec(str(bucket / f"X.{ending}")))
+        source = open_source(SourceSpec(source=str(bucket / f"X.{ending}")))
         asked.clear()
         np.testing.assert_allclose(source.read_rows(20_000, 20_100), X[20_000:20_100], rtol=1e-12)
         assert 0 < sum(asked) < (bucket / f"X.{ending}").stat().st_size / 5, ending

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 import zarr
 
 from daskfs import FisherScore
+from daskfs.data_block import DataBlock
 from daskfs.errors import InputError
-from daskfs.job.blocks import DataBlock
 from daskfs.kernels.digits import as_floats, loses_digits
 from daskfs.runs.inspection import inspect_data
 from daskfs.sources import Source, SourceSpec, open_source
@@ -66,7 +66,7 @@ def read(path: Path) -> Any:
 
 
 def opened(path: Path, **fields: Any) -> Source:
-    return open_source(SourceSpec(str(path), **fields))
+    return open_source(SourceSpec(source=str(path), **fields))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -76,28 +76,28 @@ def table(tmp_path: Path) -> Path:
 
 class TestColumns:
     def test_a_column_of_weights_is_no_feature(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), labels="class", weights="a", exclude=("w",)))
+        source = open_source(SourceSpec(source=str(table), labels="class", weights="a", exclude=("w",)))
         assert source.info.feature_names == ("v", "v")
         np.testing.assert_array_equal(source.read_rows(0, 3), [[0, 1]] * 3)
         np.testing.assert_array_equal(source.read_sample_column("weights"), [1.0, 2.0, 3.0])
 
     def test_missing_cell(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), labels="class", weights="w"))
+        source = open_source(SourceSpec(source=str(table), labels="class", weights="w"))
         assert source.info.feature_names == ("a", "v", "v")
         with pytest.raises(InputError, match=r"X\.csv:w has no weight in row 1"):
             source.read_sample_column("weights")
 
     def test_text(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), weights="class", exclude=("w",)))
+        source = open_source(SourceSpec(source=str(table), weights="class", exclude=("w",)))
         with pytest.raises(InputError, match=r"X\.csv:class has 'x' in row 0"):
             source.read_sample_column("weights")
 
     def test_two_columns_of_that_name(self, table: Path) -> None:
         with pytest.raises(InputError, match="more than one column 'v'; weights need a name of their own"):
-            open_source(SourceSpec(str(table), weights="v", exclude=("class",)))
+            open_source(SourceSpec(source=str(table), weights="v", exclude=("class",)))
 
     def test_none_unless_asked_for(self, table: Path) -> None:
-        source = open_source(SourceSpec(str(table), labels="class"))
+        source = open_source(SourceSpec(source=str(table), labels="class"))
         assert source.info.sample_columns == ()
         assert source.read_sample_column("weights") is None
         assert source.info.n_features == 4
@@ -108,7 +108,7 @@ class TestFiles:
     def test_weights_of_data_without_columns(self, name: str, tmp_path: Path) -> None:
         weights = np.linspace(0, 1, 150)
         np.save(tmp_path / "w.npy", weights)
-        source = open_source(SourceSpec(name, weights=str(tmp_path / "w.npy")))
+        source = open_source(SourceSpec(source=name, weights=str(tmp_path / "w.npy")))
         assert source.info.sample_columns == ("weights",)
         np.testing.assert_array_equal(source.read_sample_column("weights"), weights)
 
@@ -116,18 +116,18 @@ class TestFiles:
         with pytest.raises(
             InputError, match=r"data\.weights is 'w\.npy': there is no such file, and sklearn:iris has no"
         ):
-            open_source(SourceSpec("sklearn:iris", weights="w.npy"))
+            open_source(SourceSpec(source="sklearn:iris", weights="w.npy"))
 
     def test_blank_lines(self, tmp_path: Path) -> None:
         np.save(tmp_path / "X.npy", np.eye(3))
         (tmp_path / "w.txt").write_text("1\n\n2\n")
-        source = open_source(SourceSpec(str(tmp_path / "X.npy"), weights=str(tmp_path / "w.txt")))
+        source = open_source(SourceSpec(source=str(tmp_path / "X.npy"), weights=str(tmp_path / "w.txt")))
         with pytest.raises(InputError, match=r"w\.txt has no weight in row 1"):
             source.read_sample_column("weights")
 
     def test_an_ending_that_is_not_read(self, tmp_path: Path) -> None:
         np.save(tmp_path / "X.npy", np.eye(3))
         (tmp_path / "w.json").write_text("[1, 2, 3]")
-        source = open_source(SourceSpec(str(tmp_path / "X.npy"), weights=str(tmp_path / "w.json")))
+        source = open_source(SourceSpec(source=str(tmp_path / "X.npy"), weights=str(tmp_path / "w.json")))
         with pytest.raises(InputError, match=r"w\.json cannot be read as weights; use \.npy"):
             source.read_sample_column("weights")

@@ -57,7 +57,7 @@ class Kind:
 
     def open(self, folder: StoragePath, name: str) -> Source:
         """Open what was written in `folder`."""
-        return open_source(SourceSpec(str(folder / name), **self.fields(folder)))
+        return open_source(SourceSpec(source=str(folder / name), **self.fields(folder)))
 
     def fields(self, folder: StoragePath) -> dict[str, Any]:
         """Return the other fields of the spec of what was written in `folder`."""

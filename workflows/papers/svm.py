@@ -148,7 +148,7 @@ def drawn(n_labeled: int, repeat: int) -> Draw:
     """Draw the rows of one repeat, the same for all methods; the labeled ones are of both classes."""
     n_samples = n_labeled + N_UNLABELED + N_TESTED
     for seed in itertools.count(10_000 * n_labeled + repeat, 10**9):
-        source = open_source(SourceSpec(f"synthetic:nonlinear?n_samples={n_samples}&seed={seed}"))
+        source = open_source(SourceSpec(source=f"synthetic:nonlinear?n_samples={n_samples}&seed={seed}"))
         y = source.read_labels()
         if y is not None and np.unique(y[:n_labeled]).size == 2:
             break

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from daskfs.criteria.block import Block
+from daskfs.block import Block
 from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
