@@ -1,4 +1,4 @@
-"""Documents agree with the code; ``python -m tests.test_docs`` writes the tables of ``docs/inside/architecture.md``."""
+"""Documents agree with the code; ``python -m tests.test_docs`` writes the tables of ``docs/inside``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import doctest
 import inspect
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,7 +22,6 @@ from tests.test_architecture import LAYERS, PACKAGE
 
 ROOT = PACKAGE.parent
 DOCS = ROOT / "docs"
-PAGE = DOCS / "inside/architecture.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "workflows/README.md", *sorted(DOCS.rglob("*.md"))]
 ROW = re.compile(r'^([A-Z_]+) = \(?\s*"([^"]+)"\s*#\s*(\([^\n]*)', re.M)
 """An array of ``store/layout.py``: its constant, its name in the store, and a comment that begins with its shape."""
@@ -60,15 +60,23 @@ def arrays() -> list[tuple[str, ...]]:
 
 
 TABLES = {
-    "layers": (("part", "content"), layers),
-    "stages": (("stage", "module", "a unit's work"), stages),
-    "arrays": (("array", "shape, dtype, content"), arrays),
+    "architecture": {"layers": (("part", "content"), layers)},
+    "stages": {
+        "stages": (("stage", "module", "a unit's work"), stages),
+        "arrays": (("array", "shape, dtype, content"), arrays),
+    },
 }
+"""Generated tables, by the page of ``docs/inside`` that holds them and by name."""
 
 
-def generated(page: str) -> str:
-    """Return the page with its tables as the code has them."""
-    for name, (header, rows) in TABLES.items():
+def page_of(stem: str) -> Path:
+    return DOCS / f"inside/{stem}.md"
+
+
+def generated(stem: str) -> str:
+    """Return a page with its tables as the code has them."""
+    page = page_of(stem).read_text()
+    for name, (header, rows) in TABLES[stem].items():
         lines = [header, ["---"] * len(header), *rows()]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -78,14 +86,14 @@ def generated(page: str) -> str:
 
 
 def test_tables_are_those_of_the_code() -> None:
-    page = PAGE.read_text()
-    assert page == generated(page), "run python -m tests.test_docs"
+    for stem in TABLES:
+        assert page_of(stem).read_text() == generated(stem), "run python -m tests.test_docs"
 
 
 def test_tables_are_whole() -> None:
     """Each kind of stage has a row, and each array whose shape ``layout.py`` states."""
     assert len(stages()) == len(list(all_kinds()))
-    assert all(all(row) for _, rows in TABLES.values() for row in rows())
+    assert all(all(row) for tables in TABLES.values() for _, rows in tables.values() for row in rows())
     assert len(arrays()) == len(re.findall(r"^[A-Z_]+ = .*# \(|^    \".*# \(", inspect.getsource(layout), re.M))
 
 
@@ -161,4 +169,5 @@ def test_example_of_readme() -> None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(generated(PAGE.read_text()))
+    for stem in TABLES:
+        page_of(stem).write_text(generated(stem))
