@@ -250,7 +250,7 @@ def plan(
     quiet: Quiet = False,
 ) -> None:
     """Show the plan of a job: stages, units, bytes, peak memory, units already done."""
-    from daskfs.job.blocks import parse_bytes
+    from daskfs.execution.clusters.blocks import parse_bytes
     from daskfs.job.job import load_job
     from daskfs.runs.estimate import estimate_job
     from daskfs.runs.status import plan_job

@@ -7,6 +7,7 @@ import doctest
 import inspect
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def arrays() -> list[tuple[str, ...]]:
     return [(f"`{name}`", summary(comment)) for _, name, comment in ROW.findall(text)]
 
 
-TABLES = {
+TABLES: dict[str, dict[str, tuple[tuple[str, ...], Callable[[], list[tuple[str, ...]]]]]] = {
     "architecture": {"layers": (("part", "content"), layers)},
     "stages": {
         "stages": (("stage", "module", "a unit's work"), stages),

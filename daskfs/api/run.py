@@ -18,12 +18,12 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.estimators.opening import ANOTHER_OUTPUT, as_source, matrix_at_hand, names_of, not_resumed, open_client
+from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.export.anndata_file import add_columns
 from daskfs.export.collect import KEY, RunContents, chosen_columns, listed, read_run
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_files import open_graph
-from daskfs.job.blocks import ClusterBlock
 from daskfs.job.job import Job, load_job, make_job
 from daskfs.ranking.tables import read_parquet
 from daskfs.report.evaluation_view import panel_plot, stability_plot

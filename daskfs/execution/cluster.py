@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.stages.processors import pinned_environment
-
-if TYPE_CHECKING:
-    from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 
 DASK_SETTINGS: dict[str, Any] = {
     # worker deaths are counted per task: on preemptible nodes, three would fail healthy units
@@ -44,29 +41,10 @@ AUTO: Literal["auto"] = "auto"
 """Number of workers that :func:`daskfs.runs.workers.settled_cluster` chooses."""
 
 
-@dataclass(frozen=True)
-class ClusterSettings:
-    """Cluster settings of a job as plain values.
+class ClusterSettings(ClusterBlock):
+    """The cluster of a job with its keys of Dask; `workers` is AUTO until ``daskfs.runs.workers`` settles it."""
 
-    `workers` is AUTO until :func:`daskfs.runs.workers.settled_cluster` settles it. `memory_limit` is in bytes; None
-    divides the machine's memory. `tls` None is TLS for a started cluster, and the scheduler's choice for an existing
-    one. `dask` holds keys of Dask's configuration.
-    """
-
-    workers: int | Literal["auto"] = 2
-    threads: int = 1
-    memory_limit: int | None = None
-    address: str | None = None
-    scheduler_file: str | None = None
-    slurm: SlurmBlock | None = None
-    kubernetes: KubernetesBlock | None = None
-    wait_seconds: float = 120.0
-    dashboard: bool = False
-    local_directory: str | None = None
-    tls: bool | None = None
-    cpu_target: str | None = None
-    log_level: str | None = None
-    dask: Mapping[str, Any] = field(default_factory=dict)
+    dask: Mapping[str, Any] = {}
 
     @property
     def n_workers(self) -> int:

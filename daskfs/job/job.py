@@ -16,9 +16,9 @@ from daskfs.criteria.registry import Method, criterion_named, make_method, of_re
 from daskfs.data_block import DataBlock
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import (
-    ClusterBlock,
     GraphBlock,
     OutputBlock,
     SelectBlock,

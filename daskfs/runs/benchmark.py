@@ -19,10 +19,11 @@ from daskfs.block import Block
 from daskfs.criteria.registry import check_labels, criterion_named
 from daskfs.data_block import DataBlock
 from daskfs.errors import InputError, JobError
+from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.execution.connection import SharedCluster
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import stoppable
-from daskfs.job.blocks import ClusterBlock, OutputBlock
+from daskfs.job.blocks import OutputBlock
 from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
 from daskfs.job.job import METHOD_LABEL_BYTES, Job, make_job

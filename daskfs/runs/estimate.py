@@ -21,13 +21,14 @@ from daskfs.criteria.slab import SCORE_STAGE, ScoreParameters
 from daskfs.errors import JobError
 from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.execution.connection import connect
 from daskfs.execution.progress import Progress, Silent
 from daskfs.graph.edges import EdgesSummaryParameters
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, SearchParameters
 from daskfs.graph.partition import LARGEST_GROUP
 from daskfs.graph.partitioned_search import BUILD_STAGE, CellsParameters
-from daskfs.job.blocks import ClusterBlock, OutputBlock
+from daskfs.job.blocks import OutputBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.runs.pipeline import run_job
@@ -164,7 +165,9 @@ def _rows_of_part(run: PlannedRun) -> int:
 def _here(settings: ClusterSettings) -> ClusterSettings:
     """Return the settings of workers on this machine, as many as it has cores for."""
     n_workers = min(settings.n_workers, max(1, machine_cores() // settings.threads))
-    return ClusterSettings(n_workers, settings.threads, settings.memory_limit, dask=settings.dask)
+    return ClusterSettings(
+        workers=n_workers, threads=settings.threads, memory_limit=settings.memory_limit, dask=settings.dask
+    )
 
 
 def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tell: Progress) -> dict[str, Measured]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from daskfs.execution.cluster import AUTO, ClusterSettings
 from daskfs.job.job import Job
 from daskfs.runs.extent import ranking_seconds
@@ -36,15 +34,16 @@ def settled_cluster(job: Job) -> ClusterSettings:
     if settings.workers != AUTO:
         return settings
     if settings.is_joined or settings.slurm is not None or settings.kubernetes is not None:
-        return replace(settings, workers=ELSEWHERE)
+        return settings.model_copy(update={"workers": ELSEWHERE})
     shape = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", Workers()).shape
     if run_seconds(job, shape) <= FEW_SECONDS:
-        return replace(settings, workers=0)
+        return settings.model_copy(update={"workers": 0})
     room = machine_memory().nbytes - DRIVER.nbytes
     if settings.memory_limit is None and room < LEAST_MEMORY:
-        return replace(settings, workers=0)  # one process has it all
+        return settings.model_copy(update={"workers": 0})  # one process has it all
     fitting = room // (settings.memory_limit or LEAST_MEMORY)
-    return replace(settings, workers=max(1, min(machine_cores() // settings.threads, fitting)))
+    n_workers = max(1, min(machine_cores() // settings.threads, fitting))
+    return settings.model_copy(update={"workers": n_workers})
 
 
 def run_seconds(job: Job, shape: Shape) -> float:

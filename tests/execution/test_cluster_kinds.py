@@ -259,7 +259,7 @@ def test_ctrl_c_stays_that_of_the_driver() -> None:
         "from daskfs.errors import ClusterError\n"
         "before = signal.getsignal(signal.SIGINT)\n"
         "try:\n"
-        "    with connect(ClusterSettings(memory_limit=2**30, slurm=SlurmBlock())):\n"
+        "    with connect(ClusterSettings(workers=2, memory_limit=2**30, slurm=SlurmBlock())):\n"
         "        pass\n"
         "except ClusterError as error:\n"
         "    print(error)\n"

@@ -10,7 +10,7 @@ import yaml
 
 from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError
-from daskfs.job.blocks import parse_bytes
+from daskfs.execution.clusters.blocks import parse_bytes
 from daskfs.job.job import Job, load_job, make_cluster, make_data, make_job
 from daskfs.job.schema import json_schema
 
@@ -291,7 +291,7 @@ def test_unknown_methods_and_parameters_name_the_nearest() -> None:
         ({"evaluate": {"n_selected": True}}, ["'evaluate.n_selected'"]),
         ({"evaluate": {"n_splits": 1}}, ["'evaluate.n_splits'", "greater than or equal to 2"]),
         ({"select": {"n_features": 0}}, ["'select.n_features'", "greater than 0"]),
-        ({"cluster": {"memory_limit": [1]}}, ["key 'cluster.memory_limit':", "valid string", "valid integer"]),
+        ({"cluster": {"memory_limit": [1]}}, ["key 'cluster.memory_limit':", "is not a size", "(got [1])"]),
         ({"cluster": {"memory_limit": True}}, ["'cluster.memory_limit'", "null means none"]),
         ({"cluster": {"workers": -1}}, ["'cluster.workers'"]),
         ({"cluster": {"wait_seconds": float("inf")}}, ["'cluster.wait_seconds'", "finite"]),

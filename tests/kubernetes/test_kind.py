@@ -110,7 +110,7 @@ def test_the_object_fits_the_operators_schema() -> None:
         tolerations=({"key": "k", "operator": "Exists"},),
     )
     for settings in (KubernetesBlock(image="i"), own):
-        found = pods.cluster_manifest(ClusterSettings(memory_limit=2**30, kubernetes=settings), "daskfs-1")
+        found = pods.cluster_manifest(ClusterSettings(workers=2, memory_limit=2**30, kubernetes=settings), "daskfs-1")
         assert [error.message for error in dask_validator("DaskCluster").iter_errors(found)] == []
 
 

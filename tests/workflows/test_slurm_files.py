@@ -70,7 +70,7 @@ def test_jobs_fit(name: str, tmp_path: Path) -> None:
 def test_an_allocation_has_the_settings_of_clusters_that_are_started() -> None:
     lines = [line for line in (FOLDER / "job.sbatch").read_text().splitlines() if line.startswith("export ")]
     exported = dict(word.split("=", 1) for line in lines for word in shlex.split(line)[1:])
-    settings = ClusterSettings(memory_limit=2**30)
+    settings = ClusterSettings(workers=2, memory_limit=2**30)
     with dask.config.set(settings.told_to_dask):
         started = worker_environment(settings)
     for name in [name for name in started if any(part in name for part in TOLD_BY_THE_DRIVER)]:
