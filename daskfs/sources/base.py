@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -61,6 +61,6 @@ class SourceInfo:
     identity: Mapping[str, Any]
     nnz: int | None = None
     row_multiple: int = 1
-    has_labels: bool = field(default=False)
+    has_labels: bool = False
     sample_columns: tuple[str, ...] = ()
     has_row_names: bool = False

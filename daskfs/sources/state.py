@@ -12,23 +12,23 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import JsonValue
 
 from daskfs.errors import InputError
+from daskfs.sources import open_source
 from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
 from daskfs.sources.checks import CHANGED, file_identity, file_state, is_generated, split_reference
+from daskfs.sources.group_source import MemberSource
 from daskfs.sources.marked import unmarked
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.some_rows import SomeRows
 from daskfs.sources.stored_column import Source
+from daskfs.sources.tables import TableSource
 from daskfs.sources.zarr_chunks import ALL_METADATA
 from daskfs.storage import ObjectPath, as_path, is_url
-
-if TYPE_CHECKING:
-    from daskfs.sources.tables import TableSource
 
 ZARR = "zarr"
 TILES = "tiles"
@@ -181,8 +181,6 @@ def _place(reference: str) -> tuple[str, int, int, int] | None:
 
 
 def _table_in_parts(source: Source | None) -> TableSource | None:
-    from daskfs.sources.tables import TableSource
-
     source = unmarked(source)
     return source if isinstance(source, TableSource) and source.parts is not None else None
 
@@ -191,9 +189,6 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
     if planned["kind"] == TILES:
         return planned if source is None else source.identity_now()  # type: ignore[attr-defined]
     if planned["kind"] == ZARR:
-        from daskfs.sources import open_source
-        from daskfs.sources.group_source import MemberSource
-
         opened = unmarked(source) or open_source(spec.with_keys(missing_values=()))
         assert isinstance(opened, MemberSource)
         return opened.identity_now()
