@@ -19,22 +19,19 @@ from daskfs.storage import SCHEMES, StoragePath, is_url
 NON_NUMERIC = "non-numeric"
 """Entry of data.exclude that stands for all columns of a table that hold no numbers."""
 TENX_NAMES = ("features.tsv", "genes.tsv")
-MemberReader = Callable[[str], np.ndarray]
 
 
 @dataclass(frozen=True)
 class LabelRef:
-    """A reference to labels or a per-sample column: a column or member of the source itself, or a separate file."""
+    """A reference to labels or a per-sample column: a column or member of the source itself, or a separate file.
+
+    `origin` is its name in messages.
+    """
 
     name: str
     inside: bool
-    where: str
-    what: str = "labels"
-
-    @property
-    def origin(self) -> str:
-        """Name in messages."""
-        return f"{self.where}:{self.name}" if self.inside else self.name
+    origin: str
+    what: str
 
     def column(self, n_samples: int, read_member: Callable[[str], Iterator[np.ndarray]]) -> StoredColumn:
         """Return the column as stored; `read_member` yields a column or member of the source in parts."""
@@ -56,9 +53,9 @@ def resolve_column(
         if list(names).count(name) > 1:
             msg = f"{spec.source} has more than one {kind} {name!r}; {what} need a name of their own."
             raise InputError(msg)
-        return LabelRef(name, inside=True, where=spec.source, what=what)
+        return LabelRef(name, inside=True, origin=f"{spec.source}:{name}", what=what)
     if split_reference(name) is not None:
-        return LabelRef(name, inside=False, where=name, what=what)
+        return LabelRef(name, inside=False, origin=name, what=what)
     if names:
         msg = f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, names, spec.source)}"
         raise InputError(msg)
@@ -119,7 +116,7 @@ def resolve_feature_names(
     n_features: int,
     own_names: Sequence[str] | None = None,
     members: Sequence[str] = (),
-    read_member: MemberReader | None = None,
+    read_member: Callable[[str], np.ndarray] | None = None,
     kind: str = "member",
 ) -> tuple[str, ...] | None:
     """Return one name for each column of X, or None if there are no names.

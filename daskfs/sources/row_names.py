@@ -21,14 +21,11 @@ MAX_NAME_BYTES = 512
 """Maximum size of a name in UTF-8, which bounds the memory of a block of names."""
 ANOTHER = "name others by data.row_names"
 
-PartReader = Callable[[str], Iterator[Any]]
-"""Yields the values of a column or member of a source, some rows at a time and in order."""
 
-
-def read_row_names(ref: LabelRef, n_samples: int, parts_of: PartReader) -> Iterator[np.ndarray]:
+def read_row_names(ref: LabelRef, n_samples: int, parts_of: Callable[[str], Iterator[Any]]) -> Iterator[np.ndarray]:
     """Yield row names in UTF-8 and in order, as arrays of dtype ``S`` and shape (32,768,); the last may be shorter.
 
-    `parts_of` reads a column or member of the source.
+    `parts_of` yields the values of a column or member of the source, some rows at a time and in order.
 
     Raises
     ------
