@@ -10,7 +10,7 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, refuse_options, shorten_names
+from daskfs.sources.checks import block_dtype, check_shape, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
 
@@ -42,9 +42,7 @@ class BundledSource(LabeledSource):
         names = resolve_feature_names(spec, shape[1], own_names=[str(feature) for feature in bunch.feature_names])
         self.info = self.describe(shape, dtype, names, {"kind": "sklearn", "name": name})
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         return self._X[start:stop].astype(self.info.dtype)
 
     def _column_in_parts(self, name: str) -> Iterator[np.ndarray]:

@@ -20,8 +20,9 @@ from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
 from daskfs.kernels.digits import as_floats
 from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import COLLECTION, block_dtype, check_range, check_shape, not_numbers, refuse_options
+from daskfs.sources.checks import COLLECTION, block_dtype, check_shape, not_numbers, refuse_options
 from daskfs.sources.labeled import LabeledSource
+from daskfs.sources.parquet import numbers_of_column
 from daskfs.sources.resolve import NON_NUMERIC, resolve_columns, resolve_feature_names
 from daskfs.sources.tables import common_dtype, left_out_warnings
 from daskfs.sources.values import is_of, unmasked
@@ -37,8 +38,6 @@ OTHER_TOKENS = (
     "A collection is known by dask's token, which is another one in each process for random numbers without a seed and "
     "for functions that dask cannot tell apart."
 )
-BlocksOf = Callable[[range], Iterable[Sequence[Any]]]
-"""Returns the blocks of some rows of blocks: for each row those side by side."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +154,8 @@ class Collection:
             elif key not in found_keys:
                 found_keys.add(key)
                 left.append((key, True))
-                left += (
-                    [(below, False) for below in self.needs[key] if below not in found_keys] if key not in done else []
-                )
+                if key not in done:
+                    left += [(below, False) for below in self.needs[key] if below not in found_keys]
         return order[::-1]
 
     def started(self, keys: Iterable[Any], computed: Mapping[Any, Any], client: Any = None) -> dict[Any, Any]:
@@ -224,7 +222,9 @@ def open_collection(spec: SourceSpec) -> CollectionSource:
 
 
 class CollectionSource(LabeledSource):
-    """Rows of a dask collection, from what `blocks` returns. Labels and values of rows can only come from files.
+    """Rows of a dask collection. Labels and values of rows can only come from files.
+
+    `blocks` returns the blocks of some rows of blocks: for each row those side by side.
 
     Attributes
     ----------
@@ -232,7 +232,7 @@ class CollectionSource(LabeledSource):
         Columns of a DataFrame that "non-numeric" leaves out; None for an array.
     """
 
-    def __init__(self, spec: SourceSpec, layout: Layout, blocks: BlocksOf) -> None:
+    def __init__(self, spec: SourceSpec, layout: Layout, blocks: Callable[[range], Iterable[Sequence[Any]]]) -> None:
         refuse_options(spec, *(["exclude"] if layout.is_frame else []))
         super().__init__(spec)
         self._layout, self._blocks = layout, blocks
@@ -262,9 +262,7 @@ class CollectionSource(LabeledSource):
         """Return a warning that names the columns that "non-numeric" leaves out."""
         return left_out_warnings(self.left_out or ())
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``, dense or CSR."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         numbers, starts = self._layout.blocks_of(slice(start, stop)), self._layout.starts
         parts = list[Any]()
         for number, row in zip(numbers, self._blocks(numbers), strict=True):
@@ -316,8 +314,6 @@ class CollectionSource(LabeledSource):
 
     def _values_of_frame(self, frame: Any) -> np.ndarray:
         import pyarrow as pa
-
-        from daskfs.sources.parquet import numbers_of_column
 
         frame = frame.iloc[:, self._features]
         table = pa.Table.from_pandas(frame.set_axis(range(frame.shape[1]), axis=1), preserve_index=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import check_range
 from daskfs.sources.columns import in_rows
 from daskfs.sources.csr import CsrParts
 from daskfs.sources.labeled import LabeledSource
@@ -23,23 +22,14 @@ from daskfs.sources.row_names import NAMES_AT_ONCE
 from daskfs.sources.zarr_array import ZarrFolder
 
 
-class ColumnReader(Protocol):
-    """A function that reads a column, or some of its rows."""
-
-    def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray:
-        """Return some rows of a column, shape (n_rows,); by default all."""
-
-
 @dataclass(frozen=True)
 class Columns:
     """Columns with one value per row of X, or per feature.
 
     Parameters
     ----------
-    names
-        Names of the columns.
     read
-        Reads a column.
+        Reads a column by its name, or some of its rows by a slice, shape (n_rows,).
     kind
         Noun for a column in messages.
     arrays_of
@@ -47,7 +37,7 @@ class Columns:
     """
 
     names: tuple[str, ...]
-    read: ColumnReader
+    read: Callable[..., np.ndarray]
     kind: str = "member"
     arrays_of: Callable[[str], tuple[str, ...]] = lambda name: (name,)
 
@@ -58,20 +48,14 @@ class GroupContents:
 
     Parameters
     ----------
-    folder
-        The folder.
-    matrix
-        X.
     arrays
         Names of the arrays that hold X.
     rows
         Columns that can be labels or per-sample columns.
     columns
         Columns that ``data.feature_names`` may name.
-    names
-        Feature names, or None.
     name_arrays
-        Names of the arrays that hold `names`.
+        Names of the arrays that hold `names`, the feature names.
     row_names
         The column in `rows` with the row names, or None.
     """
@@ -98,23 +82,17 @@ class MemberSource(LabeledSource):
     """
 
     def __init__(self, spec: SourceSpec, contents: GroupContents) -> None:
-        self._matrix, self._contents = contents.matrix, contents
-        matrix = contents.matrix
-        names_of_rows, called = contents.rows.names, contents.row_names
+        self._contents, self._matrix = contents, contents.matrix
+        matrix, own, features = contents.matrix, contents.rows.names, contents.columns
         super().__init__(
-            spec,
-            contents.rows.kind,
-            labels=names_of_rows,
-            columns=names_of_rows,
-            row_names=names_of_rows,
-            default_row_names=called,
+            spec, contents.rows.kind, labels=own, columns=own, row_names=own, default_row_names=contents.row_names
         )
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
         self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
         names = resolve_feature_names(
-            spec, matrix.shape[1], contents.names, contents.columns.names, contents.columns.read, contents.columns.kind
+            spec, matrix.shape[1], contents.names, features.names, features.read, features.kind
         )
         self.info = self.describe(
             matrix.shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple
@@ -151,9 +129,7 @@ class MemberSource(LabeledSource):
         ends = range(1, min(n_starts - 1, n_rows) + 1)
         return bisect_right(ends, min(n_values, n_indices), key=lambda row: int(starts.read(row, row + 1)[0]))
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), ``info.dtype``."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         return self._matrix.read_rows(start, stop)
 
     def verify(self) -> list[RunWarning]:

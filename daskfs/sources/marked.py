@@ -40,8 +40,7 @@ class Marked(WrappedSource):
         dtype = info.dtype if info.dtype.kind == "f" or not self._numbers else np.dtype(np.float64)
         self.info = dataclasses.replace(info, dtype=dtype)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, NaN where values are marked."""
+    def _read_rows(self, start: int, stop: int) -> Block:
         block = self.whole.read_rows(start, stop)
         if not self._numbers:
             return block

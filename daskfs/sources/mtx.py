@@ -23,7 +23,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.kernels.digits import mark_spelled
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.checks import check_shape, file_identity, refuse_options
 from daskfs.sources.csr import canonical
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.lines import SCANS_KEPT, LineRanges, cut_lines, refuse_other_encodings
@@ -120,9 +120,7 @@ class MtxSource(LabeledSource):
         bands = self._bounds // band_rows
         return float(np.sum(weights * (bands[:, 1] - bands[:, 0] + 1)) / max(int(weights.sum()), 1))
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), float64."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         shape = (stop - start, self.info.n_features)
         if not self.info.is_sparse:
             out = np.zeros(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.checks import block_dtype, check_shape, file_identity, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.npy_file import NpyFile, whole_file
 from daskfs.sources.resolve import resolve_feature_names
@@ -22,7 +22,5 @@ class NpySource(LabeledSource):
         names, identity = resolve_feature_names(spec, shape[1]), file_identity("npy", path)
         self.info = self.describe(shape, dtype, names, identity, row_multiple=self._array.row_multiple)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         return self._array.read(start, stop, self.info.dtype)

@@ -10,7 +10,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
+from daskfs.sources.checks import block_dtype, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.labeled import LabeledSource
@@ -66,9 +66,7 @@ class NpzSource(LabeledSource):
         )
         raise InputError(msg)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), ``info.dtype``."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         if isinstance(self._matrix, NpyFile):
             return self._matrix.read(start, stop, self.info.dtype)
         return self._matrix.read_rows(start, stop)

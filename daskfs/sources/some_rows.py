@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from daskfs.kernels.blocks import Block, stack_blocks
-from daskfs.sources.checks import check_range
 from daskfs.sources.stored_column import Source, StoredColumn, WrappedSource
 
 MAX_RANGES = 8
@@ -31,9 +30,7 @@ class SomeRows(WrappedSource):
         nnz = None if info.nnz is None else info.nnz * n_samples // info.n_samples
         self.info = dataclasses.replace(info, n_samples=n_samples, nnz=nnz)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` of these, as the source gives them."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         blocks = [self.whole.read_rows(rows.start, rows.stop) for rows in self.rows_of(slice(start, stop))]
         return stack_blocks(blocks) if blocks else self.whole.read_rows(0, 0)
 

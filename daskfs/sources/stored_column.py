@@ -11,7 +11,7 @@ import numpy as np
 from daskfs.kernels.blocks import Block
 from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceInfo
-from daskfs.sources.checks import check_label_column, check_length, check_values
+from daskfs.sources.checks import check_label_column, check_length, check_range, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS, whole
 from daskfs.sources.values import as_column
@@ -76,6 +76,11 @@ class Source:
         Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
         format around them (a row group, a chunk).
         """
+        check_range(start, stop, self.info.n_samples)
+        return self._read_rows(start, stop)
+
+    def _read_rows(self, start: int, stop: int) -> Block:
+        """Return some rows, which the source has, as :meth:`read_rows` does."""
         raise NotImplementedError
 
     def labels_column(self) -> StoredColumn | None:
@@ -101,12 +106,9 @@ class Source:
 
     def read_sample_column(self, name: str) -> np.ndarray | None:
         """Return a checked per-sample column, shape (n_samples,), or None if the source has none."""
-        column = self.sample_column(name)
-        return (
-            None
-            if column is None
-            else whole(SAMPLE_COLUMN_KINDS[name], column.whole, column.n_samples, column.origin, name)
-        )
+        if (column := self.sample_column(name)) is None:
+            return None
+        return whole(SAMPLE_COLUMN_KINDS[name], column.whole, column.n_samples, column.origin, name)
 
 
 class WrappedSource(Source):

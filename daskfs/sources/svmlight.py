@@ -18,7 +18,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.kernels.digits import loses_digits, mark_spelled
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import MOST_FEATURES, check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.checks import MOST_FEATURES, check_shape, file_identity, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, cut_lines
@@ -112,9 +112,7 @@ class SvmlightSource(LabeledSource):
         names, identity = resolve_feature_names(spec, shape[1]), file_identity("svmlight", path)
         self.info = self.describe(shape, np.float64, names, identity, layout.nnz, layout.ranges.row_multiple)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as a CSR matrix, shape (stop - start, n_features), float64."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         parts = [
             self._parse(data.tobytes(), first, last - first)[max(start - first, 0) : stop - first]
             for first, last, data in self._layout.ranges.overlapping(start, stop)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block, stack_blocks
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import check_range, refuse_options, shorten_names
+from daskfs.sources.checks import refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.stored_column import StoredColumn
@@ -67,9 +67,7 @@ class SyntheticSource(LabeledSource):
         identity = {"kind": where, "version": 1, **values}
         self.info = self.describe((n_samples, n_features), np.float32, names, identity, nnz, DRAWN_ROWS)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         if self.info.is_sparse:
             parts = [self._model.rows(*block) for block in _blocks(start, stop)]
             return stack_blocks(parts or [sp.csr_matrix((0, self.info.n_features), dtype=self.info.dtype)])

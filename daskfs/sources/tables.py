@@ -12,7 +12,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
+from daskfs.sources.checks import block_dtype, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.columns import TextColumn, arrow_to_labels, arrow_to_names, plain_type
 from daskfs.sources.csv_table import CsvTable
 from daskfs.sources.labeled import LabeledSource
@@ -152,17 +152,13 @@ class TableSource(LabeledSource):
         first, last = np.searchsorted(self._offsets, [rows.start, rows.stop - 1], side="right") - 1
         return self.parts.changed_file(self._files[first : last + 1])
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
-        number = int(np.searchsorted(self._offsets, start, side="right")) - 1
-        while number < len(self._files) and self._offsets[number] < stop:
+        overlaps = np.maximum(self._offsets[:-1], start) < np.minimum(self._offsets[1:], stop)
+        for number in np.flatnonzero(overlaps).tolist():
             before = int(self._offsets[number])
             begin, end = max(start, before), min(stop, int(self._offsets[number + 1]))
-            if begin < end:
-                self._table(number).fill(self._features, begin - before, out[begin - start : end - start])
-            number += 1
+            self._table(number).fill(self._features, begin - before, out[begin - start : end - start])
         return out
 
     def _read_names(self, name: str) -> Iterator[np.ndarray]:

@@ -19,7 +19,6 @@ from daskfs.kernels.blocks import Block
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import Source, SourceInfo, SourceSpec, open_source
 from daskfs.sources.base import SAMPLE_COLUMNS
-from daskfs.sources.checks import check_range
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.labels import NONE
 from daskfs.sources.multifile import PartSizes
@@ -186,9 +185,7 @@ class TilePart(Source):
         info = read_tile_info(Store(as_path(self._url)))
         return {"kind": TILES, "fingerprint": None if info is None else info.fingerprint}
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), dense or CSR, as stored."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         if self.info.is_sparse:
             return sp.vstack([block for _, block in self._blocks(start, stop)], format="csr")
         out = np.empty((stop - start, self.info.n_features), self.info.dtype)

@@ -13,7 +13,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.base import SourceInfo
-from daskfs.sources.checks import block_dtype, check_label_column, check_range, check_shape
+from daskfs.sources.checks import block_dtype, check_label_column, check_shape
 from daskfs.sources.csr import canonical
 from daskfs.sources.sample_columns import check_weights
 from daskfs.sources.stored_column import Source, StoredColumn
@@ -68,9 +68,7 @@ class ArraySource(Source):
             sample_columns=() if weights is None else ("weights",),
         )
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` in ``info.dtype``, shape (stop - start, n_features); may share memory with X."""
-        check_range(start, stop, self.info.n_samples)
+    def _read_rows(self, start: int, stop: int) -> Block:
         if isinstance(self._X, np.ndarray):
             return np.ascontiguousarray(as_floats(self._X[start:stop], self.info.dtype))
         part = self._X[start:stop]
