@@ -53,15 +53,15 @@ class CscRows(SparseParts):
         with self._lock:  # else each thread of a worker would write the file
             if self._ordered is None:
                 self._ordered = self._in_order()
+            buckets = self._ordered
         step = self.row_multiple
-        blocks = [self._rows(bucket, start, stop) for bucket in range(start // step, -(-stop // step))]
+        blocks = [self._rows(buckets, number, start, stop) for number in range(start // step, -(-stop // step))]
         return stack_blocks(blocks or [sp.csr_matrix((stop - start, self.shape[1]), dtype=self.dtype)])
 
-    def _rows(self, bucket: int, start: int, stop: int) -> sp.csr_matrix:
-        assert self._ordered is not None
-        first = max(start, bucket * self.row_multiple)
-        last = min(stop, (bucket + 1) * self.row_multiple)
-        entries = self._ordered.read(bucket)
+    def _rows(self, buckets: _Buckets, number: int, start: int, stop: int) -> sp.csr_matrix:
+        first = max(start, number * self.row_multiple)
+        last = min(stop, (number + 1) * self.row_multiple)
+        entries = buckets.read(number)
         if last - first < self.row_multiple:
             entries = entries[(entries["row"] >= first) & (entries["row"] < last)]
         # a stable sort keeps the columns of a row ascending
@@ -82,7 +82,10 @@ class CscRows(SparseParts):
             stop = min(start + ENTRIES_AT_ONCE, self.nnz)
             entries = np.empty(stop - start, self._entry)
             rows = self._indices.read(start, stop)
-            self._check_rows(rows)
+            if int(rows.min()) < 0 or int(rows.max()) >= self.shape[0]:
+                wrong = rows[(rows < 0) | (rows >= self.shape[0])][0]
+                msg = f"{self._where}: a value lies in row {int(wrong)}, but the matrix has {self.shape[0]} rows."
+                raise InputError(msg)
             first, last = np.searchsorted(indptr, [start, stop - 1], side="right") - 1
             counts = np.diff(np.clip(indptr[first : last + 2], start, stop))
             entries["row"], entries["column"] = rows, np.repeat(np.arange(first, last + 1), counts)
@@ -90,13 +93,6 @@ class CscRows(SparseParts):
             buckets.add(entries, rows // self.row_multiple)
         buckets.flush()
         return buckets
-
-    def _check_rows(self, rows: np.ndarray) -> None:
-        if int(rows.min()) >= 0 and int(rows.max()) < self.shape[0]:
-            return
-        wrong = rows[(rows < 0) | (rows >= self.shape[0])][0]
-        msg = f"{self._where}: a value lies in row {int(wrong)}, but the matrix has {self.shape[0]} rows."
-        raise InputError(msg)
 
 
 class _Buckets:

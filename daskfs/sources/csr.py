@@ -89,22 +89,18 @@ class CsrParts(SparseParts):
             raise InputError(msg)
         indices = self._indices.read(first, last)
         indptr -= first
-        self._check_indices(indices, indptr, start)
+        if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= self.shape[1]):
+            position = int(np.flatnonzero((indices < 0) | (indices >= self.shape[1]))[0])
+            row = start + int(np.searchsorted(indptr, position, side="right")) - 1
+            msg = (
+                f"{self._where}: row {row} has a value in column {int(indices[position])}, but the matrix has "
+                f"{self.shape[1]} columns."
+            )
+            raise InputError(msg)
         kind = index_dtype(max(self.shape[1], last - first))
         data = self._data.read(first, last, self.dtype)
         parts: Any = (data, indices.astype(kind, copy=False), indptr.astype(kind, copy=False))
         return canonical(sp.csr_matrix(parts, shape=(stop - start, self.shape[1])), self._where)
-
-    def _check_indices(self, indices: np.ndarray, indptr: np.ndarray, start: int) -> None:
-        if indices.size == 0 or (int(indices.min()) >= 0 and int(indices.max()) < self.shape[1]):
-            return
-        position = int(np.flatnonzero((indices < 0) | (indices >= self.shape[1]))[0])
-        row = start + int(np.searchsorted(indptr, position, side="right")) - 1
-        msg = (
-            f"{self._where}: row {row} has a value in column {int(indices[position])}, but the matrix has "
-            f"{self.shape[1]} columns."
-        )
-        raise InputError(msg)
 
 
 def canonical(matrix: sp.csr_matrix, where: str) -> sp.csr_matrix:
