@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,8 +66,7 @@ class Vocabulary:
 
     def __init__(self, name_of: Callable[[Any], str | None], most: int, too_many: str) -> None:
         self._name_of, self._most, self._too_many = name_of, most, too_many
-        self.numbers: dict[Any, int] = {}
-        self.names: dict[str, int] = {}
+        self.numbers, self.names = defaultdict[Any, int](int), defaultdict[str, int](int)
         self.has_fractions, self.are_numbers, self.has_minus_one = False, True, False
         self.missing, self._n_rows, self.is_numeric = MissingValues(), 0, True
 
@@ -79,14 +79,14 @@ class Vocabulary:
             self.has_fractions |= part.dtype.kind == "f"
             self.has_minus_one |= part.dtype.kind in "if" and -1 in values
             for value, count in zip(values, counts, strict=True):
-                self.numbers[value] = self.numbers.get(value, 0) + count
+                self.numbers[value] += count
         else:
             self.is_numeric = False
             named = [self._name_of(value) for value in values]
             is_named = [name is not None for name in named]
             for name, count in zip(named, counts, strict=True):
                 if name is not None:
-                    self.names[name] = self.names.get(name, 0) + count
+                    self.names[name] += count
             for kind in {type(value) for value, name in zip(values, named, strict=True) if name is not None}:
                 self.are_numbers &= issubclass(kind, (int, float, np.number))
                 self.has_fractions |= issubclass(kind, (float, np.floating))
@@ -98,11 +98,9 @@ class Vocabulary:
 
     def all_names(self) -> dict[str, int]:
         """Return the number of rows by name, those of numbers included."""
-        counts = dict(self.names)
+        counts = defaultdict(int, self.names)
         for value, count in self.numbers.items():
-            name = self._name_of(value)
-            assert name is not None
-            counts[name] = counts.get(name, 0) + count
+            counts[str(self._name_of(value))] += count
         return counts
 
     def encode(self, part: np.ndarray, codes: Mapping[Any, int], dtype: type) -> np.ndarray:
