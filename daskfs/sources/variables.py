@@ -35,11 +35,12 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> GroupContents:
     decode = decoding_of(array)
     matrix = DenseMatrix(array, transposed=transposed, decode=decode, dtype=None if decode is None else decode.dtype)
     along_rows, along = reversed(array.dimensions) if transposed else array.dimensions
-    names = variable.names_along(along, matrix.shape[1])
-    name_arrays = () if names is None or along is None else (along,)
     columns = Columns(variable.columns, variable.read_names)
-    row_names = along_rows if variable.has_names_along(along_rows, matrix.shape[0]) else None
-    return GroupContents(folder, matrix, (name,), rows, columns, names, name_arrays, row_names)
+    row_names = variable.names_along(along_rows, matrix.shape[0])
+    if (called := variable.names_along(along, matrix.shape[1])) is None:
+        return GroupContents(folder, matrix, (name,), rows, columns, row_names=row_names)
+    names = tuple(str(name) for name in variable.read(called))
+    return GroupContents(folder, matrix, (name,), rows, columns, names, (called,), row_names)
 
 
 class _Variables:
@@ -87,16 +88,11 @@ class _Variables:
         array = self._folder.array(name)
         return () if array is None else array.dimensions
 
-    def has_names_along(self, dimension: str | None, count: int) -> bool:
-        """Return whether there is a text array named like `dimension`, of shape (count,)."""
+    def names_along(self, dimension: str | None, count: int) -> str | None:
+        """Return the name of the text array of shape (count,) that is called like `dimension`; None without one."""
         array = self._folder.array(dimension) if dimension is not None and dimension in self._arrays else None
-        return array is not None and array.shape == (count,) and array.dtype.kind in "OUST"
-
-    def names_along(self, dimension: str | None, count: int) -> tuple[str, ...] | None:
-        """Return the text array named like `dimension`; None if there is none."""
-        if dimension is None or not self.has_names_along(dimension, count):
-            return None
-        return tuple(str(name) for name in self.read(dimension))
+        has_names = array is not None and array.shape == (count,) and array.dtype.kind in "OUST"
+        return dimension if has_names else None
 
     def read(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Return the decoded values of an array, one per row or feature, or those of `rows`."""
