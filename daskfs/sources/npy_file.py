@@ -44,10 +44,6 @@ class FileRange:
         return self.path.open_ranges()
 
 
-Location = FileRange | ScratchFile
-"""The bytes of an ``.npy`` payload."""
-
-
 def whole_file(path: StoragePath) -> FileRange:
     """Return the location of a plain ``.npy`` file."""
     return FileRange(path, 0, path.stat().st_size)
@@ -67,19 +63,21 @@ class NpyFile:
     ----------
     shape, dtype, fortran_order
         As the header states them.
+    row_multiple
+        Cheapest number of rows per read: 1, or a page of each column in Fortran order.
     """
 
     held_bytes = 0
     is_sparse = False
     nnz = None
 
-    def __init__(self, location: Location, where: str) -> None:
-        self._location = location
-        self.where = where
+    def __init__(self, location: FileRange | ScratchFile, where: str) -> None:
+        self._location, self.where = location, where
         head = np.empty(min(NPY_HEADER_BYTES, location.size), np.uint8)
         with location.reading() as fill:
             self._fill(fill, [(location.offset, head)])
         self.shape, self.fortran_order, self.dtype, header_size = parse_header(head.tobytes(), where)
+        self.row_multiple = max(1, PAGE_BYTES // max(1, self.dtype.itemsize)) if self.fortran_order else 1
         self._data_offset = location.offset + header_size
         needed = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
         present = location.size - header_size
@@ -89,11 +87,6 @@ class NpyFile:
                 f"bytes, there are {present}."
             )
             raise InputError(msg)
-
-    @property
-    def row_multiple(self) -> int:
-        """Cheapest number of rows per read: 1, or a page of each column in Fortran order."""
-        return max(1, PAGE_BYTES // self.dtype.itemsize) if self.fortran_order else 1
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""

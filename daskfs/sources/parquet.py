@@ -94,6 +94,8 @@ class ParquetTable:
     ----------
     columns, index_columns
         Names of all columns, and of those that pandas wrote from an index.
+    n_rows, row_multiple
+        Number of rows in all row groups, and in the largest one.
     """
 
     kind = "parquet"
@@ -108,16 +110,7 @@ class ParquetTable:
         self.index_columns = tuple(name for name in self.columns if name in named or name == PANDAS_INDEX)
         sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in all row groups."""
-        return int(self._offsets[-1])
-
-    @property
-    def row_multiple(self) -> int:
-        """Rows of the largest row group."""
-        return int(np.diff(self._offsets).max(initial=1))
+        self.n_rows, self.row_multiple = sum(sizes), max([1, *sizes])
 
     def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
         """Return the block dtypes of some columns; float64 for integers with possible nulls.
