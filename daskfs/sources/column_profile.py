@@ -33,8 +33,6 @@ class ColumnProfile:
 
     Parameters
     ----------
-    name
-        Name of the column.
     most
         Number of distinct values up to which they are counted.
     numerals
@@ -117,28 +115,22 @@ class ColumnProfile:
         """Return a guess: feature, constant, label, group, time, row name, text or empty, or the cells that are odd."""
         n_distinct, kind = len(self.values), self.kind
         is_distinct = self.n_rows > 1 and (self.is_distinct if self.is_many else n_distinct == self.n_rows)
-        is_label = is_named_like(self.name, LABEL_WORDS) and (
-            kind in NUMBERS or (not self.is_many and n_distinct <= FEW_LABEL_VALUES)
-        )
+        is_few = not self.is_many and n_distinct <= FEW_LABEL_VALUES
         is_repeated = not is_distinct and n_distinct != 1
+        is_integer = kind == "integer" and n_distinct > 0
+        is_without_gap = is_integer and max(self.values) - min(self.values) == n_distinct - 1
         guesses = {
             "empty": kind == "empty",
             f"feature but for {self.n_odd} cells, such as {self.odd}": kind == "mixed",
-            "row name": self.is_index or (is_distinct and (kind == "text" or self._counts_rows)),
+            "row name": self.is_index or (is_distinct and (kind == "text" or is_without_gap)),
             "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
             "time": kind == "date" or (is_named_like(self.name, TIME_WORDS) and kind in NUMBERS),
-            "label": is_label,
+            "label": is_named_like(self.name, LABEL_WORDS) and (kind in NUMBERS or is_few),
             "group": is_named_like(self.name, GROUPS) and is_repeated and kind != "number",
-            "label or group": kind not in NUMBERS and not self.is_many and n_distinct <= FEW_LABEL_VALUES,
+            "label or group": kind not in NUMBERS and is_few,
             "text": kind not in NUMBERS,
         }
         return next((name for name, holds in guesses.items() if holds), "feature")
-
-    @property
-    def _counts_rows(self) -> bool:
-        """Whether the values are whole numbers without a gap, each once."""
-        is_counted = self.kind == "integer" and bool(self.values)
-        return is_counted and max(self.values) - min(self.values) == len(self.values) - 1
 
 
 def _kind(cells: Any) -> str:
@@ -155,14 +147,8 @@ def _kind(cells: Any) -> str:
         return "integer" if np.array_equal(values, np.floor(values)) else "number"
     if pa.types.is_temporal(kind):
         return "date"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _kind_of_text(cells)
-    return str(kind)
-
-
-def _kind_of_text(cells: Any) -> str:
-    import pyarrow as pa
-
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return str(kind)
     cells = trimmed(cells)
     if booleans_of(cells) is not None:
         return "boolean"
