@@ -24,7 +24,6 @@ ENCODING = "encoding-type"
 CATEGORIES = "__categories"
 """Group in which anndata before 0.8 stores the names of categories."""
 MASKED = ("nullable-integer", "nullable-boolean", "nullable-string-array")
-NAMED_ALONG_VAR = ("layers/",)
 
 
 def is_anndata(folder: Folder) -> bool:
@@ -47,7 +46,7 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> GroupContents:
         raise InputError(msg)
     rows = Columns(obs.columns, obs.read, "column of obs", obs.arrays_of)
     called = obs.index if obs.index in obs.columns else None
-    if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
+    if name not in ("X", "raw/X") and not name.startswith("layers/"):
         return GroupContents(folder, matrix, arrays, rows, Columns((), obs.read), row_names=called)
     var = Frame(folder, RAW_VAR if name == "raw/X" else VAR)
     names = var.index_values()
@@ -75,12 +74,10 @@ def _is_matrix(folder: Folder, name: str) -> bool:
 
 
 class Frame:
-    """A table of AnnData, with one member per column.
+    """A table of AnnData, the group `name`, with one member per column.
 
     Attributes
     ----------
-    name
-        Name of the group.
     index
         Name of the column of row names.
     columns
@@ -172,9 +169,7 @@ def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.nd
     named: list[Any] = categories.tolist()
     if categories.dtype.kind not in "iub":
         named = [None if one is None or one != one else str(decoded(one)) for one in categories]
-    values = np.empty(len(named) + 1, dtype=object)
-    values[:] = [*named, None]
-    return np.asarray(values[codes])
+    return np.asarray(np.array([*named, None], dtype=object)[codes])
 
 
 def _mask_values(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray:
@@ -182,8 +177,7 @@ def _mask_values(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray
         msg = f"{where} is damaged: it has values of shape {values.shape} and a mask of {mask.shape}."
         raise InputError(msg)
     missing = mask.astype(bool)
-    if not missing.any():
-        return values
-    out = values.astype(object)
-    out[missing] = None
-    return out
+    if missing.any():
+        values = values.astype(object)
+        values[missing] = None
+    return values

@@ -23,7 +23,6 @@ DECIMAL_SIGNS = {".": r"\.", ",": ","}
 SEPARATED = "^[-+]?[0-9]{1,3}(?:[., '\u00a0\u202f][0-9]{3})+(?:[.,][0-9]+)?$"
 """Regular expression of numbers with signs that may separate thousands."""
 SPELLED = "|".join([*(NUMBER.format(sign) for sign in DECIMAL_SIGNS.values()), SEPARATED])
-THOUSAND = 1000.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Numerals:
     @classmethod
     def of_table(cls, cells: list[str]) -> Numerals:
         """Return the numerals of a table, by the decimal sign of most unambiguous cells; a point if there are none."""
-        counts = dict.fromkeys(DECIMAL_SIGNS, 0)
+        counts = {}
         for sign, signs in DECIMAL_SIGNS.items():
             is_number, is_grouped = re.compile(NUMBER.format(signs)).match, re.compile(GROUPED.format(signs)).match
             counts[sign] = sum(1 for cell in cells if sign in cell and is_number(cell) and not is_grouped(cell))
@@ -140,4 +139,4 @@ def _may_be_grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
     plain = cells.filter(pc.and_not(is_number, has_sign))
     if not pc.any(has_sign).as_py() or not len(plain) or not pc.all(pc.or_(is_grouped, pc.invert(has_sign))).as_py():
         return none
-    return is_grouped if pc.max(pc.abs(plain.cast(pa.float64()))).as_py() < THOUSAND else none
+    return is_grouped if pc.max(pc.abs(plain.cast(pa.float64()))).as_py() < 1000 else none

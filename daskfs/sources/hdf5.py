@@ -29,7 +29,6 @@ from daskfs.storage.objects import ObjectFile
 if TYPE_CHECKING:
     import h5py
 
-HDF5_EXTRA = "hdf5"
 ENDINGS = (".h5ad", ".h5", ".hdf5", ".nc", ".nc4")
 # errors that h5py raises for invalid files, names and values
 HDF5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError, EOFError)
@@ -56,7 +55,7 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
         If the system or an object store does not return the file.
     """
     if find_spec("h5py") is None:
-        msg = f"{path} is read by the package h5py: pip install 'daskfs[{HDF5_EXTRA}]'."
+        msg = f"{path} is read by the package h5py: pip install 'daskfs[hdf5]'."
         raise InputError(msg)
     import h5py
 
