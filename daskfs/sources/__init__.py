@@ -13,6 +13,7 @@ from daskfs.sources.checks import COLLECTION, check_spec, is_generated, unreadab
 from daskfs.sources.marked import Marked
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, PartSizes, find_parts, is_pattern, table_ending
 from daskfs.sources.stored_column import Source
+from daskfs.sources.zarr_array import read_metadata
 from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "is_data", "open_source"]
@@ -26,6 +27,12 @@ READERS = {
     **dict.fromkeys(hdf5.ENDINGS, "layouts:open_hdf5"),
 }
 """Module and name of the reader for each ending of a file; a reader is imported when it is first used."""
+GENERATED = {
+    "sklearn:": "bundled:BundledSource",
+    "synthetic:": "synthetic:SyntheticSource",
+    COLLECTION: "collection:open_collection",
+}
+"""The same for each beginning of a name that is none of a file."""
 
 JOB_ENDINGS = (".yaml", ".yml")
 SUPPORTED = (
@@ -61,18 +68,9 @@ def is_data(name: str) -> bool:
 
 
 def _open_spec(spec: SourceSpec, part_sizes: PartSizes | None) -> Source:
-    if spec.source.startswith("sklearn:"):
-        from daskfs.sources.bundled import BundledSource
-
-        return BundledSource(spec)
-    if spec.source.startswith("synthetic:"):
-        from daskfs.sources.synthetic import SyntheticSource
-
-        return SyntheticSource(spec)
-    if spec.source.startswith(COLLECTION):
-        from daskfs.sources.collection import open_collection
-
-        return open_collection(spec)
+    for scheme, reader in GENERATED.items():
+        if spec.source.startswith(scheme):
+            return _import_reader(reader)(spec)
     path = as_path(spec.source)
     try:
         return _open_path(spec, path, part_sizes)
@@ -81,8 +79,6 @@ def _open_spec(spec: SourceSpec, part_sizes: PartSizes | None) -> Source:
 
 
 def _open_path(spec: SourceSpec, path: StoragePath, part_sizes: PartSizes | None) -> Source:
-    from daskfs.sources.zarr_array import read_metadata
-
     if path.is_file():
         return _open_file(spec, path)
     is_folder = path.is_dir()
@@ -119,6 +115,9 @@ def _open_file(spec: SourceSpec, path: StoragePath) -> Source:
     if suffix not in READERS:
         msg = f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}."
         raise InputError(msg)
-    module, _, name = READERS[suffix].partition(":")
-    reader: Callable[[SourceSpec, StoragePath], Source] = getattr(import_module(f"daskfs.sources.{module}"), name)
-    return reader(spec, path)
+    return _import_reader(READERS[suffix])(spec, path)
+
+
+def _import_reader(reference: str) -> Callable[..., Source]:
+    module, _, name = reference.partition(":")
+    return getattr(import_module(f"daskfs.sources.{module}"), name)

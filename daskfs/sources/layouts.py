@@ -13,10 +13,6 @@ from daskfs.sources.variables import variable_contents
 from daskfs.sources.zarr_array import ZarrFolder
 from daskfs.storage import StoragePath
 
-ANNDATA_ENDING = ".h5ad"
-NETCDF_ENDINGS = (".nc", ".nc4")
-NETCDF_3 = b"CDF"
-
 
 def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
     """Open an HDF5 file.
@@ -26,13 +22,14 @@ def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
     InputError
         If it is in another format (such as NetCDF 3), is damaged, or lacks a member that `spec` names.
     """
-    if path.suffix.lower() in NETCDF_ENDINGS:
+    suffix = path.suffix.lower()
+    if suffix in (".nc", ".nc4"):
         with path.open("rb", buffering=0) as file:
-            if file.read(len(NETCDF_3)) == NETCDF_3:
+            if file.read(3) == b"CDF":
                 msg = f"{path} is in NetCDF 3 format: turn it into version 4, by nccopy -k nc4."
                 raise InputError(msg)
     folder = Hdf5Folder(path)
-    if path.suffix.lower() == ANNDATA_ENDING or is_anndata(folder):
+    if suffix == ".h5ad" or is_anndata(folder):
         refuse_options(spec, "array")
         return MemberSource(spec, anndata_contents(spec, folder))
     group = find_tenx(spec, folder)

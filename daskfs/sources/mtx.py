@@ -33,7 +33,6 @@ from daskfs.storage.file_cache import cached_by_file
 
 SCAN_BYTES = 1 << 20
 MTX_HEADER_BYTES = 1 << 20
-BANNER = b"%%MatrixMarket"
 MTX_FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 INDICES, VALUES = ("row", "column"), ("value",)
 
@@ -102,15 +101,10 @@ class MtxSource(LabeledSource):
         header = self._header
         super().__init__(spec)
         self._bounds = bounds[1 if spec.transpose else 0]
-        shape = header.shape[::-1] if spec.transpose else header.shape
-        n_samples, n_features = check_shape(shape, str(path))
-        self.info = self.describe(
-            (n_samples, n_features),
-            np.float64,
-            resolve_feature_names(spec, n_features),
-            file_identity("mtx", path, transpose=spec.transpose),
-            header.n_entries if header.is_sparse else None,
-        )
+        shape = check_shape(header.shape[::-1] if spec.transpose else header.shape, str(path))
+        names, identity = resolve_feature_names(spec, shape[1]), file_identity("mtx", path, transpose=spec.transpose)
+        nnz = header.n_entries if header.is_sparse else None
+        self.info = self.describe(shape, np.float64, names, identity, nnz)
 
     def times_read(self, band_rows: int) -> float:
         """Return the mean number of times that bands of `band_rows` rows read a byte of the file; 1 if it is sorted."""
@@ -152,7 +146,7 @@ def _read_header(path: StoragePath) -> MtxHeader:
     refuse_other_encodings(head[:4], path)
     lines = head.splitlines(keepends=True)
     words = lines[0].split() if lines else []
-    if not words or words[0].lower() != BANNER.lower() or len(words) != 5:
+    if len(words) != 5 or words[0].lower() != b"%%matrixmarket":
         msg = f"{path} is no Matrix Market file, whose first line begins with %%MatrixMarket matrix."
         raise InputError(msg)
     kind, form, field, symmetry = (word.decode("utf-8", "replace").lower() for word in words[1:])

@@ -62,12 +62,6 @@ class Metadata:
             self.file.name != ".zgroup" and self.document.get("node_type") == "array"
         )
 
-    @property
-    def n_dimensions(self) -> int:
-        """Number of dimensions of the array; 0 if not stated."""
-        shape = self.document.get("shape")
-        return len(shape) if isinstance(shape, list) else 0
-
 
 def read_metadata(path: StoragePath) -> Metadata | None:
     """Read the metadata of the Zarr array or group at `path`; return ``None`` if there is none."""
@@ -226,8 +220,8 @@ class ZarrFolder:
 
     def arrays(self) -> dict[str, int]:
         """Return the number of dimensions of each array directly in the group, by sorted name."""
-        members = self._found_in(self.path)
-        return {name: metadata.n_dimensions for name, metadata in members.items() if metadata.is_array}
+        shapes = {name: one.document.get("shape") for name, one in self._found_in(self.path).items() if one.is_array}
+        return {name: len(shape) if isinstance(shape, list) else 0 for name, shape in shapes.items()}
 
     @staticmethod
     def _found_in(group: StoragePath) -> dict[str, Metadata]:
