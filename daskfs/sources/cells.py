@@ -105,7 +105,6 @@ def values_of(cells: Any, numerals: Numerals) -> Any:
 
 def numbers_of(cells: Any, numerals: Numerals) -> Any:
     """Return trimmed cells as an Arrow array of float64 if all are numbers, else an :class:`NonNumeric`."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     sign = DECIMAL_SIGNS[numerals.decimal]
@@ -120,23 +119,21 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
         )
     if numerals.decimal == ",":
         cells = pc.replace_substring(cells, ",", ".")
-    return cells.cast(pa.float64())
+    return cells.cast("float64")
 
 
 def _may_be_grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
-    """Return a mask of the numbers whose point may separate thousands, one False if there are none.
+    """Return a mask of the numbers whose point may separate thousands, False if there are none.
 
     These are in columns in which all numbers without a point are below 1000, and all others have three digits after it.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    none = pa.scalar(value=False)
     if numerals.is_sure:
-        return none
+        return False
     has_sign = pc.and_(is_number, pc.match_substring(cells, numerals.decimal))
     is_grouped = pc.match_substring_regex(cells, GROUPED.format(DECIMAL_SIGNS[numerals.decimal]))
     plain = cells.filter(pc.and_not(is_number, has_sign))
     if not pc.any(has_sign).as_py() or not len(plain) or not pc.all(pc.or_(is_grouped, pc.invert(has_sign))).as_py():
-        return none
-    return is_grouped if pc.max(pc.abs(plain.cast(pa.float64()))).as_py() < 1000 else none
+        return False
+    return pc.max(pc.abs(plain.cast("float64"))).as_py() < 1000 and is_grouped

@@ -66,7 +66,11 @@ class ColumnProfile:
             cells = pc.if_else(pc.is_nan(cells), None, cells)
         if cells.null_count < len(cells):
             self.kinds.add(_kind(cells))
-            self._count_odd(cells)
+            odd = numbers_of(trimmed(cells), self.numerals) if pa.types.is_string(kind) else None
+            if isinstance(odd, NonNumeric):
+                self.n_odd += odd.count
+                self.n_text += 0 if odd.is_rare else odd.n_present
+                self.odd = self.odd or f"{odd.text[:40]!r} in row {self.n_rows + odd.row}"
         self.n_rows += len(cells)
         self.n_missing += cells.null_count
         if not self.is_many and not pa.types.is_nested(kind):
@@ -78,17 +82,6 @@ class ColumnProfile:
             if self.is_many:
                 self.is_distinct = n_distinct == self.n_rows - self.n_missing
                 self.values.clear()
-
-    def _count_odd(self, cells: Any) -> None:
-        """Count the cells of a part of text that are no numbers."""
-        import pyarrow as pa
-
-        if pa.types.is_string(cells.type) and isinstance(
-            non_numeric := numbers_of(trimmed(cells), self.numerals), NonNumeric
-        ):
-            self.n_odd += non_numeric.count
-            self.n_text += 0 if non_numeric.is_rare else non_numeric.n_present
-            self.odd = self.odd or f"{non_numeric.text[:40]!r} in row {self.n_rows + non_numeric.row}"
 
     @property
     def kind(self) -> str:

@@ -28,19 +28,17 @@ class TextColumn:
     """
 
     def __init__(self, read: Callable[[], Iterator[Any]], numerals: Numerals = DECIMAL_POINT) -> None:
-        self._read, self._numerals, self._kind, self._few = read, numerals, None, list[Any]()
+        self._read, self._numerals, self._kind, self._few = read, numerals, "", list[Any]()
 
     def __call__(self) -> Iterator[np.ndarray]:
         """Yield arrays of shape (n,); missing values are NaN among floats, and otherwise ``None`` among objects."""
-        import pyarrow as pa
-
-        if self._kind is None:
+        if not self._kind:
             self._kind = self._kind_of(self._first_pass())
         few, self._few = self._few, []
         for part in few or map(trimmed, self._read()):
-            if pa.types.is_null(self._kind):
+            if self._kind == "null":
                 yield np.full(len(part), None, dtype=object)
-            elif pa.types.is_floating(self._kind):
+            elif self._kind == "float64":
                 yield arrow_to_labels(numbers_of(part, self._numerals), "")
             else:
                 yield arrow_to_labels(part.cast(self._kind), "")
@@ -54,23 +52,21 @@ class TextColumn:
             yield part
         self._few = few
 
-    def _kind_of(self, parts: Iterator[Any]) -> Any:
+    def _kind_of(self, parts: Iterator[Any]) -> str:
         """Return the Arrow type of all cells: null, int64, float64 or string."""
-        import pyarrow as pa
-
-        kind = pa.null()
+        kind = "null"
         for part in parts:
             if part.null_count == len(part):
                 continue
             # Numbers first: the integer parser also takes hexadecimal text, which may be a class name.
             if isinstance(numbers_of(part, self._numerals), NonNumeric):
-                return pa.string()
+                return "string"
             try:
-                if kind != pa.float64():
-                    part.cast(pa.int64())
-                    kind = pa.int64()
-            except pa.ArrowInvalid:
-                kind = pa.float64()
+                if kind != "float64":
+                    part.cast("int64")
+                    kind = "int64"
+            except ValueError:  # of Arrow
+                kind = "float64"
         return kind
 
 

@@ -278,12 +278,10 @@ class CsvTable:
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield all columns as chunked Arrow arrays, range by range: of numbers or booleans, else of text."""
-        import pyarrow as pa
-
         columns, numbers = range(len(self.columns)), set[int]()
         for rows in self._ranges.overlapping(0, self.n_rows):
             try:
-                part = self._parse(columns, rows, dict.fromkeys(numbers, pa.float64())).columns
+                part = self._parse(columns, rows, dict.fromkeys(numbers, "float64")).columns
             except _CellError:
                 numbers.clear()
                 part = self._parse(columns, rows).columns
@@ -291,7 +289,7 @@ class CsvTable:
                 cells = trimmed(part[column], self._missing)
                 values = values_of(cells, self.numerals)
                 part[column] = cells if isinstance(values, NonNumeric) else values
-                if self.numerals.is_sure and part[column].type == pa.float64():
+                if self.numerals.is_sure and part[column].type == "float64":
                     numbers.add(column)
             yield part
 
@@ -301,26 +299,24 @@ class CsvTable:
             yield self._parse([column], rows).column(0)
 
     def _parse_numbers(self, columns: Sequence[int], rows: RowText) -> list[np.ndarray]:
-        import pyarrow as pa
-
         if self.numerals.is_sure or not (rows[2] == POINT).any():
-            types = {column: pa.bool_() if column in self._boolean else pa.float64() for column in columns}
+            types = {column: "bool" if column in self._boolean else "float64" for column in columns}
             with contextlib.suppress(_CellError):
-                return [_as_floats(column) for column in self._parse(columns, rows, types).columns]
+                return [column.cast("float64").to_numpy() for column in self._parse(columns, rows, types).columns]
         values = list(self._from_text(columns, rows))
         if odds := [(column, odd) for column, odd in values if isinstance(odd, NonNumeric)]:
             wrong = [(self.columns[column], _holds(odd, rows)) for column, odd in odds]
             markers = [odd.text for _, odd in odds if odd.is_rare and not odd.is_grouped]
             raise not_numbers(str(self.path), wrong, markers)
-        self._boolean.update(column for column, cells in values if pa.types.is_boolean(cells.type))
-        return [_as_floats(cells) for _, cells in values]
+        self._boolean.update(column for column, cells in values if cells.type == "bool")
+        return [cells.cast("float64").to_numpy() for _, cells in values]
 
     def _from_text(self, columns: Sequence[int], rows: RowText) -> Iterator[tuple[int, Any]]:
         """Yield each column with its values, an Arrow array, or the cells of it that are no numbers."""
         for column, cells in zip(columns, self._parse(columns, rows).columns, strict=True):
             yield column, values_of(trimmed(cells, self._missing), self.numerals)
 
-    def _parse(self, columns: Sequence[int], rows: RowText, types: Mapping[int, Any] | None = None) -> Any:
+    def _parse(self, columns: Sequence[int], rows: RowText, types: Mapping[int, str] | None = None) -> Any:
         """Return columns as an Arrow table, of text where `types` has no other type."""
         import pyarrow as pa
         import pyarrow.csv
@@ -339,7 +335,7 @@ class CsvTable:
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=[str(column) for column in columns],
-                    column_types={str(column): (types or {}).get(column, pa.string()) for column in columns},
+                    column_types={str(column): (types or {}).get(column, "string") for column in columns},
                     null_values=self._missing,
                     strings_can_be_null=True,
                     decimal_point=self.numerals.decimal,
@@ -377,12 +373,6 @@ def _is_empty(cells: Any, missing: Sequence[str]) -> bool:
 
 class _CellError(Exception):
     """A cell could not be converted to the requested type."""
-
-
-def _as_floats(column: Any) -> np.ndarray:
-    import pyarrow as pa
-
-    return np.asarray(column.cast(pa.float64()).to_numpy())
 
 
 def _holds(odd: NonNumeric, rows: RowText) -> str:
