@@ -62,9 +62,8 @@ def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:
         return DenseMatrix(array), (name,)
     if is_sparse_group(folder, name):
         return sparse_matrix(folder, name), parts_of(name)
-    groups = {"": ("X",), "layers/": folder.members("layers"), "raw/": ("X",), "obsm/": folder.members("obsm")}
-    members_known = [prefix + member for prefix, members in groups.items() for member in members]
-    there = [known_name for known_name in members_known if _is_matrix(folder, known_name)]
+    layers, obsm = ([f"{group}/{member}" for member in folder.members(group)] for group in ("layers", "obsm"))
+    there = [candidate for candidate in ("X", *layers, "raw/X", *obsm) if _is_matrix(folder, candidate)]
     raise unknown_name(name, "matrix", there, folder.where)
 
 

@@ -12,7 +12,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -60,12 +60,13 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
     import h5py
 
     try:
-        with ExitStack() as stack:
-            if isinstance(path, ObjectPath):
-                source: Any = stack.enter_context(io.BufferedReader(_PatientFile(path), OBJECT_BUFFER_BYTES))
-                yield stack.enter_context(h5py.File(source, "r"))
-            else:
-                yield stack.enter_context(_open_unlocked(path))
+        if isinstance(path, ObjectPath):
+            source: Any = io.BufferedReader(_PatientFile(path), OBJECT_BUFFER_BYTES)
+            with source, h5py.File(source, "r") as file:
+                yield file
+        else:
+            with _open_unlocked(path) as file:
+                yield file
     except InputError:
         raise
     except HDF5_ERRORS as error:

@@ -240,7 +240,7 @@ class ZarrFolder:
         """Return the array `name`, or None if there is none."""
         if name not in self._opened:
             path = self._below(name)
-            if _array_metadata(path) is None:
+            if (metadata := read_metadata(path)) is None or not metadata.is_array:
                 return None
             self._opened[name] = ZarrMember(path)
         return self._opened[name]
@@ -308,17 +308,11 @@ def _n_sampled(place: int) -> int:
     return SAMPLED_OTHER_CHUNKS if place else SAMPLED_CHUNKS
 
 
-def _array_metadata(path: StoragePath) -> Metadata | None:
-    """Read the metadata of the array at `path`; return ``None`` if there is none."""
-    metadata = read_metadata(path)
-    return metadata if metadata is not None and metadata.is_array else None
-
-
 def open_array(path: StoragePath) -> zarr.Array[Any]:
     """Open a Zarr array, version 2 or 3, for reading; raise :class:`InputError` if it is missing or cannot be read."""
     import zarr
 
-    if (metadata := _array_metadata(path)) is None:
+    if (metadata := read_metadata(path)) is None or not metadata.is_array:
         msg = f"{path} is not a Zarr array."
         raise InputError(msg)
     check_codecs(metadata.document, path)
