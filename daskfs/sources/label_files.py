@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -46,7 +47,11 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     if suffix == ".npz":
         return array_in_file(path, member, "y").in_parts
     if table_ending(path) in (".csv", ".tsv"):
-        return _parts_of_table(path, member, n_samples)
+        table = CsvTable(path)
+        number = table.find_column(member)
+        blank = table.trailing_blank if len(table.columns) == 1 else 0
+        column = TextColumn(lambda: table.column_parts(number), table.numerals)
+        return partial(_with_trailing_blank, column, lambda: blank, n_samples)
     if member is not None:
         msg = f"{path} has no members, so {ref!r} means nothing."
         raise InputError(msg)
@@ -57,7 +62,7 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
 
         lines = TextLines(path, str.strip, "text in UTF-8 with one label a line")
         column = TextColumn(lambda: (pa.array(part, pa.string()) for part in lines.parts()))
-        return _with_trailing_blank(column, lambda: lines.n_blank, n_samples)
+        return partial(_with_trailing_blank, column, lambda: lines.n_blank, n_samples)
     msg = f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt."
     raise InputError(msg)
 
@@ -75,14 +80,6 @@ def array_in_file(path: StoragePath, member: str | None, default: str | None = N
             raise InputError(msg)
         member = members[0]
     return npz.open_checked(member)
-
-
-def _parts_of_table(path: StoragePath, column: str | None, n_samples: int) -> Callable[[], Iterator[np.ndarray]]:
-    table = CsvTable(path)
-    number = table.find_column(column)
-    blank = table.trailing_blank if len(table.columns) == 1 else 0
-    column_of_text = TextColumn(lambda: table.column_parts(number), table.numerals)
-    return _with_trailing_blank(column_of_text, lambda: blank, n_samples)
 
 
 class TextLines:
@@ -110,18 +107,12 @@ class TextLines:
             raise InputError(msg) from error
 
 
-def _with_trailing_blank(
-    read: Callable[[], Iterator[np.ndarray]], n_blank: Callable[[], int], n_samples: int
-) -> Callable[[], Iterator[np.ndarray]]:
+def _with_trailing_blank(column: TextColumn, n_blank: Callable[[], int], n_samples: int) -> Iterator[np.ndarray]:
     """Append trailing blank lines to a column as unlabeled rows, up to `n_samples` rows."""
-
-    def parts() -> Iterator[np.ndarray]:
-        count, kind = 0, "O"
-        for part in read():
-            count, kind = count + len(part), part.dtype.kind
-            yield part
-        missing = min(n_samples - count, n_blank())
-        if missing > 0:
-            yield np.full(missing, np.nan) if kind == "f" else np.full(missing, None, dtype=object)
-
-    return parts
+    count, kind = 0, "O"
+    for part in column():
+        count, kind = count + len(part), part.dtype.kind
+        yield part
+    missing = min(n_samples - count, n_blank())
+    if missing > 0:
+        yield np.full(missing, np.nan) if kind == "f" else np.full(missing, None, dtype=object)

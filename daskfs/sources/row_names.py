@@ -132,13 +132,11 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
         return array_in_file(path, member).in_parts(NAMES_AT_ONCE)
-    return _parts_of_table(path, member) if suffix == ".csv" else _parts_of_lines(path, member)
-
-
-def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
-    table = CsvTable(path)
-    number = table.find_column(column)
-    return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
+    if suffix == ".csv":
+        table = CsvTable(path)
+        number = table.find_column(member)
+        return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
+    return _parts_of_lines(path, member)
 
 
 def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str | None]]:
