@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import PurePath
@@ -68,8 +68,7 @@ class FileParts:
         """Return the first file that was changed, removed or added, or None."""
         current = find_parts(as_path(self.where))
         now = {} if current is None else current.states
-        changed = (path for path in [*self.states, *now] if self.states.get(path) != now.get(path))
-        return next((str(path) for path in changed), None)
+        return next((str(path) for path in [*self.states, *now] if self.states.get(path) != now.get(path)), None)
 
     def changed_file(self, files: Sequence[StoragePath]) -> str | None:
         """Return the first of some parts that was changed or removed, or None; others are not looked at."""
@@ -92,8 +91,19 @@ def find_parts(path: StoragePath) -> FileParts | None:
     InputError
         For files of several formats, compressed files, and folders such as ``year=2024``, which encode a column.
     """
-    states = _matching(path) if is_pattern(path) and not path.is_dir() else _in_directory(path)
-    files = {file: state for file, state in states if _is_table(file)}
+    folder, pattern = path, ["*"]
+    if is_pattern(path) and not path.is_dir():
+        first = next(number for number, part in enumerate(path.parts) if not _MAGIC.isdisjoint(part))
+        pattern = list(path.parts[first:])
+        for _ in pattern:
+            folder = folder.parent
+    else:
+        _refuse_columns_of_folders(folder)
+    files = {
+        file: [status.st_size, status.st_mtime_ns]
+        for file, status in folder.files_matching(pattern)
+        if not any(map(_is_hidden, file.name_below(folder).split("/"))) and _is_table(file)
+    }
     endings = sorted({_ALIKE.get(ending, ending) for ending in map(table_ending, files)})
     if len(endings) > 1:
         msg = (
@@ -117,8 +127,7 @@ def _is_table(file: StoragePath) -> bool:
     return table_ending(file) in TABLE_ENDINGS
 
 
-def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
-    """Yield the files directly in a folder, with size and modification time."""
+def _refuse_columns_of_folders(folder: StoragePath) -> None:
     below = [child for child in folder.iterdir() if "=" in child.name and not _is_hidden(child.name)]
     if columns := sorted(child.name for child in below if child.is_dir()):
         msg = (
@@ -127,21 +136,6 @@ def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, list[int]]
             f"{folder}/*/* to read it without that column."
         )
         raise InputError(msg)
-    return _files_matching(folder, ["*"])
-
-
-def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, list[int]]]:
-    """Yield the files that match a pattern, with size and modification time."""
-    first, folder = next(number for number, part in enumerate(pattern.parts) if not _MAGIC.isdisjoint(part)), pattern
-    for _ in pattern.parts[first:]:
-        folder = folder.parent
-    return _files_matching(folder, pattern.parts[first:])
-
-
-def _files_matching(folder: StoragePath, pattern: Sequence[str]) -> Iterator[tuple[StoragePath, list[int]]]:
-    for file, status in folder.files_matching(pattern):
-        if not any(_is_hidden(name) for name in file.name_below(folder).split("/")):
-            yield file, [status.st_size, status.st_mtime_ns]
 
 
 def _is_hidden(name: str) -> bool:

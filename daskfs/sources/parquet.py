@@ -169,19 +169,17 @@ class ParquetTable:
                 out[begin - start : end - start, position] = as_floats(values, out.dtype)
 
     def parts(self) -> Iterator[list[Any]]:
-        """Yield all columns as Arrow arrays, one list for each batch of rows."""
+        """Return an iterator over all columns as Arrow arrays, one list for each batch of rows."""
         rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * len(self.columns)))
-        for _, columns in self._batches(range(len(self.columns)), 0, self.n_rows, rows):
-            yield columns
+        return (columns for _, columns in self._batches(range(len(self.columns)), 0, self.n_rows, rows))
 
     def column_type(self, column: int) -> Any:
         """Return the Arrow type of a column."""
         return self._layout()[1].field(column).type
 
     def column_parts(self, column: int) -> Iterator[Any]:
-        """Yield one column as Arrow arrays, one for each batch of rows."""
-        for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS):
-            yield columns[0]
+        """Return an iterator over one column as Arrow arrays, one for each batch of rows."""
+        return (columns[0] for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS))
 
     def _layout(self) -> Any:
         return _footer(self.path, status=self._status)
