@@ -177,22 +177,19 @@ class SvmlightSource(LabeledSource):
     def _parse(self, data: bytes, first: int, n_rows: int) -> sp.csr_matrix:
         try:
             X = self._parse_rows(data)
-            if X.shape[0] != n_rows:
-                msg = f"{self._path} cannot be read from row {first} on: a row there holds a NUL byte."
-                raise InputError(msg)
-            return X
-        except InputError:
-            raise
         except (ValueError, OverflowError) as error:
-            whole = error
-        for row, line in enumerate((line for line in data.split(b"\n") if _words(line)), first):
-            try:
-                self._parse_rows(line)
-            except (ValueError, OverflowError) as error:
-                msg = f"{self._path}: row {row} (the first is 0): {_explain_error(error)}"
-                raise InputError(msg) from error
-        msg = f"{self._path} cannot be read from row {first} on: {_explain_error(whole)}"
-        raise InputError(msg) from whole
+            for row, line in enumerate(filter(_words, data.split(b"\n")), first):
+                try:
+                    self._parse_rows(line)
+                except (ValueError, OverflowError) as cause:
+                    msg = f"{self._path}: row {row} (the first is 0): {_explain_error(cause)}"
+                    raise InputError(msg) from cause
+            msg = f"{self._path} cannot be read from row {first} on: {_explain_error(error)}"
+            raise InputError(msg) from error
+        if X.shape[0] != n_rows:
+            msg = f"{self._path} cannot be read from row {first} on: a row there holds a NUL byte."
+            raise InputError(msg)
+        return X
 
     def _parse_rows(self, data: bytes) -> sp.csr_matrix:
         from sklearn.datasets import load_svmlight_file
