@@ -63,28 +63,26 @@ class MtxHeader:
 
 
 @cached_by_file(SCANS_KEPT)
-def scan(path: StoragePath) -> tuple[MtxHeader, LineRanges, tuple[np.ndarray, np.ndarray]]:
+def scan(path: StoragePath) -> tuple[MtxHeader, LineRanges, np.ndarray]:
     """Read the header and parse all lines once.
 
     Returns the header, the ranges of lines, and the lowest and highest row and column of each range, from 0, int64,
-    shape (n_ranges, 2). A file with another number of entries than its header says raises :class:`InputError`.
+    shape (n_ranges, 2, 2). A file with another number of entries than its header says raises :class:`InputError`.
     """
     header = _read_header(path)
-    bounds: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    bounds = list[list[tuple[int, int]]]()
 
     def count(lines: bytes, first: int) -> int:
         places = parse(path, header, lines, first, with_values=False)[:2]
         if places[0].size:
-            for extremes, indices in zip(bounds, places, strict=True):
-                extremes.append((int(indices.min()), int(indices.max())))
+            bounds.append([(int(indices.min()), int(indices.max())) for indices in places])
         return int(places[0].size)
 
     ranges = cut_lines(path, path.stat().st_size, header.size, SCAN_BYTES, count)
     if ranges.n_rows != header.n_entries:
         msg = f"{path} is damaged: it has {ranges.n_rows} entries, and says that it has {header.n_entries}."
         raise InputError(msg)
-    rows, columns = (np.array(extremes, dtype=np.int64).reshape(-1, 2) for extremes in bounds)
-    return header, ranges, (rows, columns)
+    return header, ranges, np.array(bounds, dtype=np.int64).reshape(-1, 2, 2)
 
 
 class MtxSource(LabeledSource):
@@ -100,7 +98,7 @@ class MtxSource(LabeledSource):
         self._header, self._ranges, bounds = scan(path)
         header = self._header
         super().__init__(spec)
-        self._bounds = bounds[1 if spec.transpose else 0]
+        self._bounds = bounds[:, 1 if spec.transpose else 0]
         shape = check_shape(header.shape[::-1] if spec.transpose else header.shape, str(path))
         names, identity = resolve_feature_names(spec, shape[1]), file_identity("mtx", path, transpose=spec.transpose)
         nnz = header.n_entries if header.is_sparse else None
