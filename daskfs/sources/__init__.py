@@ -6,7 +6,6 @@ from collections.abc import Callable
 from importlib import import_module
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import COLLECTION, check_spec, is_generated, unreadable
@@ -16,7 +15,7 @@ from daskfs.sources.stored_column import Source
 from daskfs.sources.zarr_array import read_metadata
 from daskfs.storage import StoragePath, as_path
 
-__all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "is_data", "open_source"]
+__all__ = ["Source", "SourceInfo", "SourceSpec", "is_data", "open_source"]
 
 READERS = {
     ".npy": "npy:NpySource",

@@ -23,7 +23,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.digits import as_floats
 from daskfs.sources.checks import file_identity
 from daskfs.sources.values import decoded
-from daskfs.storage import ObjectPath, StoragePath
+from daskfs.storage import ObjectPath, StoragePath, first_line
 from daskfs.storage.objects import ObjectFile
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ENDINGS = (".h5ad", ".h5", ".hdf5", ".nc", ".nc4")
 # errors that h5py raises for invalid files, names and values
 HDF5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError, EOFError)
+QUOTES = "'\" "
+"""Signs around the messages of h5py."""
 OTHER_LOCKING = "locking flag"
 """Text of the HDF5 error if the same process holds the file open with locks."""
 OBJECT_BUFFER_BYTES = 2**20
@@ -74,7 +76,7 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
             if path.is_remote:
                 raise
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-        msg = f"{path} is truncated, damaged or not in HDF5 format: {_reason(error)}"
+        msg = f"{path} is truncated, damaged or not in HDF5 format: {first_line(error).strip(QUOTES)}"
         raise InputError(msg) from error
 
 
@@ -104,10 +106,6 @@ def _open_unlocked(path: StoragePath) -> h5py.File:
         return h5py.File(path, "r")
 
 
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip("'\" ").splitlines()), type(error).__name__)
-
-
 # ----------------------------------------------------------------------------------------- groups, datasets, attributes
 def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | None:
     """Return the group or dataset at a path of a file, which is `where` in messages, or None if it does not exist.
@@ -124,9 +122,8 @@ def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | 
         part = parts.popleft()
         if part in ("", "."):
             continue
-        if not isinstance(node, h5py.Group):
-            return None
-        if (link := _link(node, part, f"{where}:{name}")) is None:
+        link = _link(node, part, f"{where}:{name}") if isinstance(node, h5py.Group) else None
+        if link is None:
             return None
         if isinstance(link, h5py.SoftLink):
             followed += 1
@@ -330,7 +327,7 @@ class Hdf5Array:
             except HDF5_ERRORS as error:
                 if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno is not None):
                     raise
-                msg = f"{self.where} is damaged{within}: {_reason(error)}"
+                msg = f"{self.where} is damaged{within}: {first_line(error).strip(QUOTES)}"
                 raise InputError(msg) from error
 
 

@@ -149,8 +149,8 @@ def stated_shape(folder: Folder, name: str, attributes: Mapping[str, Any], where
     if stated is None:
         array = folder.array(f"{name}/shape" if name else "shape")
         stated = None if array is None else array[:]
-    sides = None if stated is None else np.asarray(stated).ravel()
-    if sides is None or sides.dtype.kind not in "iu":
+    sides = np.asarray(stated).ravel()
+    if sides.dtype.kind not in "iu":
         msg = (
             f"{where} does not say how many columns its matrix has: give it an attribute or a dataset 'shape', two "
             "whole numbers."

@@ -112,9 +112,8 @@ def as_column(values: Any) -> np.ndarray:
         return as_column(values.compute())
     if len(getattr(values, "columns", ())) == 1 and len(values.shape) == 2:
         return as_column(values[values.columns[0]])[:, np.newaxis]
-    if hasattr(values, "null_count") and not hasattr(
-        values, "columns"
-    ):  # of Polars or Arrow, whose own conversion makes floats of integers
+    if hasattr(values, "null_count") and not hasattr(values, "columns"):
+        # of Polars or Arrow, whose own conversion makes floats of integers
         count = values.null_count() if callable(values.null_count) else values.null_count
         listed = getattr(values, "to_pylist", None) or values.to_list
         values = _objects(listed()) if count else values

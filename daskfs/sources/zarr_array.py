@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -109,13 +109,10 @@ class ZarrMember:
         self.attributes = _checked_attributes(self.array.metadata.attributes, path)
         self.version: int = self.array.metadata.zarr_format
         self.fill_value: Any = self.array.fill_value
-        self.dimensions = self._dimension_names()
-
-    def _dimension_names(self) -> tuple[str | None, ...]:
         stated = getattr(self.array.metadata, "dimension_names", None) or self.attributes.get("_ARRAY_DIMENSIONS")
-        if not isinstance(stated, list | tuple) or len(stated) != len(self.shape):
-            return (None,) * len(self.shape)
-        return tuple(name if isinstance(name, str) and name else None for name in stated)
+        has_names = isinstance(stated, list | tuple) and len(stated) == len(self.shape)
+        names: Sequence[Any] = stated if has_names else [None] * len(self.shape)
+        self.dimensions = tuple(name if isinstance(name, str) and name else None for name in names)
 
     def __getitem__(self, selection: Any) -> np.ndarray:
         rows = selection[0] if isinstance(selection, tuple) and selection else selection
