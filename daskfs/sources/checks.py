@@ -1,4 +1,4 @@
-"""Checks shared by all sources: dtype and shape of X, row ranges, and names and files given by the user."""
+"""Checks shared by all sources: dtype and shape of X, and names and files given by the user."""
 
 from __future__ import annotations
 
@@ -81,13 +81,6 @@ def not_numbers(where: str, columns: Sequence[tuple[str, str]], markers: Sequenc
     return InputError(
         f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {words}, or {ENCODE}."
     )
-
-
-def check_range(start: int, stop: int, n_samples: int) -> None:
-    """Raise ``ValueError`` unless ``0 <= start <= stop <= n_samples``."""
-    if not 0 <= start <= stop <= n_samples:
-        msg = f"rows {start}:{stop} are not a range within 0:{n_samples}"
-        raise ValueError(msg)
 
 
 def check_label_column(values: Any, n_samples: int, where: str | None = None, what: str = "labels") -> np.ndarray:

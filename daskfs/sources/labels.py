@@ -113,7 +113,21 @@ class LabelEncoding:
         dropped = _unlabeled_name(rows, unlabeled, has_minus_one=vocabulary.has_minus_one)
         n_labeled = sum(rows.values()) - rows.pop(dropped, 0)
         self.classes = tuple(rows if vocabulary.is_numeric else in_order(rows))
-        _check_classes(n_labeled, self.classes, task, unlabeled, has_minus_one=vocabulary.has_minus_one)
+        if n_labeled == 0:
+            msg = "labels are empty: no row has a class."
+            raise InputError(msg)
+        if unlabeled == AUTO and len(self.classes) == 1 and vocabulary.has_minus_one:
+            msg = (
+                f"labels hold -1 and one class, {self.classes[0]!r}; -1 means an unlabeled row, so number two classes "
+                "0 and 1, or set data.unlabeled to none."
+            )
+            raise InputError(msg)
+        if task == "auto" and len(self.classes) > max(MANY_CLASSES, n_labeled / ROWS_PER_CLASS):
+            msg = (
+                f"labels hold {len(self.classes)} different values in {n_labeled} rows; set data.task to "
+                "'classification' or 'regression'."
+            )
+            raise InputError(msg)
         code_of = {name: code for code, name in enumerate(self.classes)}
         return {key: code_of[name] for key, name in name_of.items() if name != dropped}
 
@@ -163,24 +177,6 @@ def _unlabeled_name(names: Collection[str], unlabeled: str, *, has_minus_one: bo
     # The name of a number depends on whether all labels are whole numbers.
     forms = [unlabeled.strip()] if number is None else [unlabeled.strip(), f"{number:.0f}", repr(number)]
     return next((form for form in forms if form in names and unlabeled != NONE), "")
-
-
-def _check_classes(n_labeled: int, classes: tuple[str, ...], task: str, unlabeled: str, *, has_minus_one: bool) -> None:
-    if n_labeled == 0:
-        msg = "labels are empty: no row has a class."
-        raise InputError(msg)
-    if unlabeled == AUTO and len(classes) == 1 and has_minus_one:
-        msg = (
-            f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabeled row, so number two classes 0 and 1, "
-            "or set data.unlabeled to none."
-        )
-        raise InputError(msg)
-    if task == "auto" and len(classes) > max(MANY_CLASSES, n_labeled / ROWS_PER_CLASS):
-        msg = (
-            f"labels hold {len(classes)} different values in {n_labeled} rows; set data.task to "
-            "'classification' or 'regression'."
-        )
-        raise InputError(msg)
 
 
 def _names_of_numbers(numbers: Collection[Any]) -> dict[Any, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from daskfs.kernels.blocks import Block
 from daskfs.run_warning import RunWarning
 from daskfs.sources.base import SourceInfo
-from daskfs.sources.checks import check_label_column, check_length, check_range, check_values
+from daskfs.sources.checks import check_label_column, check_length, check_values
 from daskfs.sources.columns import ROWS_AT_ONCE
 from daskfs.sources.sample_columns import SAMPLE_COLUMN_KINDS, whole
 from daskfs.sources.values import as_column
@@ -76,7 +76,9 @@ class Source:
         Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
         format around them (a row group, a chunk).
         """
-        check_range(start, stop, self.info.n_samples)
+        if not 0 <= start <= stop <= self.info.n_samples:
+            msg = f"rows {start}:{stop} are not a range within 0:{self.info.n_samples}"
+            raise ValueError(msg)
         return self._read_rows(start, stop)
 
     def _read_rows(self, start: int, stop: int) -> Block:

@@ -151,12 +151,8 @@ class ZarrMember:
         :class:`InputError` if the array is not a longer one than it was.
         """
         shape, step = planned["shape"], (self.array.shards or self.chunks)[axis]
-        others = [size for place, size in enumerate(shape) if place != axis]
-        if (others, self.dtype, self.stored_as()) != (
-            [size for place, size in enumerate(self.shape) if place != axis],
-            np.dtype(planned["dtype"]),
-            planned.get("format"),
-        ):
+        before = (np.delete(shape, axis).tolist(), np.dtype(planned["dtype"]), planned.get("format"))
+        if before != (np.delete(self.shape, axis).tolist(), self.dtype, self.stored_as()):
             msg = (
                 f"{self.where} had shape {tuple(shape)} and dtype {planned['dtype']}, and has {self.shape} and "
                 f"{self.dtype}, or other chunks, codecs or attributes: only its length may change."
@@ -167,8 +163,8 @@ class ZarrMember:
             raise InputError(msg)
         n_whole = shape[axis] // step if self.shape[axis] > shape[axis] else -(-shape[axis] // step)
         files = sampled_chunk_files(self.array, self.path, n_chunks, shape)
-        before = planned["files"][len(planned["files"]) - len(files) :]
-        compared = [(file, old) for (key, file), old in zip(files.items(), before, strict=True) if key[axis] < n_whole]
+        states = planned["files"][len(planned["files"]) - len(files) :]
+        compared = [(file, old) for (key, file), old in zip(files.items(), states, strict=True) if key[axis] < n_whole]
         now = map_concurrent(self.path, file_state, [file for file, _ in compared])
         changed = next((file for (file, old), new in zip(compared, now, strict=True) if old != (new or [])), None)
         if changed is not None:
