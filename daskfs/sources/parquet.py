@@ -153,9 +153,6 @@ class ParquetTable:
         kind = plain_type(self.column_type(column))
         return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
-    def check_features(self, columns: Sequence[int]) -> None:
-        """Do nothing: :meth:`dtypes` checks the types of features."""
-
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Read rows from `start` on into `out`, shape (n_rows, len(columns))."""
         stop = start + len(out)

@@ -46,7 +46,6 @@ class TableSource(LabeledSource):
     Parameters
     ----------
     spec
-        Description of the data.
         An index that pandas wrote is no feature: it is the row names, unless the spec names others.
     path
         The file, the directory of parts, or their pattern.
@@ -91,7 +90,8 @@ class TableSource(LabeledSource):
             if not self._features:
                 msg = f"{path} has no feature column left: no column holds numbers but those that data names."
                 raise InputError(msg)
-        first.check_features(self._features)
+        if isinstance(first, CsvTable):
+            first.check_features(self._features)
         row_multiple = first.row_multiple
         if part_sizes is None:
             sizes = self._of_all(lambda table: (table.n_rows, table.row_multiple, table.dtypes(self._features)))

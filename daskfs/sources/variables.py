@@ -119,9 +119,7 @@ def _is_below(name: str) -> bool:
 
 def _is_transposed(array: SourceArray, spec: SourceSpec) -> bool:
     """Return whether the array's second dimension is the rows of X."""
-    if spec.dims is None:
-        return False
-    if array.dimensions == tuple(spec.dims):
+    if spec.dims is None or array.dimensions == tuple(spec.dims):
         return False
     if array.dimensions == tuple(reversed(spec.dims)):
         return True
