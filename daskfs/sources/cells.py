@@ -31,8 +31,6 @@ class Numerals:
 
     Attributes
     ----------
-    decimal
-        Decimal point or comma.
     is_sure
         Whether the user said so, or a cell of the table can mean nothing else.
     """
@@ -55,14 +53,10 @@ DECIMAL_POINT = Numerals()
 
 @dataclass(frozen=True)
 class NonNumeric:
-    """Cells that are no numbers in a part of a column.
+    """Cells that are no numbers in a part of a column: their `count` of `n_present` cells, and the first.
 
     Attributes
     ----------
-    count, n_present
-        Number of them, and of cells that are not missing.
-    row, text
-        The first.
     is_rare
         Whether more than half of the cells spell numbers, some maybe with other signs, so that the column is not text.
     is_grouped

@@ -49,8 +49,6 @@ class Decoding:
         Bounds of valid stored values; None for no bound.
     scale, offset
         A decoded value is the stored value times `scale`, plus `offset`.
-    dtype
-        Dtype of the decoded values.
     """
 
     fills: tuple[Any, ...]

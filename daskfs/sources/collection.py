@@ -46,14 +46,10 @@ class Layout:
 
     Parameters
     ----------
-    token
-        Dask's token of the collection.
     starts
         First row of each row of blocks, and the number of rows, shape (n_blocks + 1,), int64.
     dtypes
         Dtype of each column, None for one that holds no numbers; of an array a single one for all.
-    n_columns
-        Number of columns.
     is_frame
         Whether blocks are DataFrames, whose columns are chosen by name.
     names
@@ -84,8 +80,6 @@ class Collection:
 
     Parameters
     ----------
-    X
-        The collection.
     names
         Names of the columns of an array, None if they have none.
     client
@@ -95,8 +89,6 @@ class Collection:
     ----------
     source
         ``data.source`` of a job over the collection, as long as this object exists.
-    layout
-        Shape, types and names.
     computed
         Blocks that were computed on the way, by key: values, or futures of the client.
     """

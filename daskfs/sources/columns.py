@@ -23,8 +23,6 @@ class TextColumn:
     ----------
     read
         Starts a pass over the column: Arrow arrays of text. The first pass finds out what all cells are.
-    numerals
-        How numbers are written.
     """
 
     def __init__(self, read: Callable[[], Iterator[Any]], numerals: Numerals = DECIMAL_POINT) -> None:

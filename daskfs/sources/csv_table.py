@@ -42,18 +42,7 @@ HEAD_BYTES = 1 << 16
 class CsvScan:
     """The layout of a text table.
 
-    Attributes
-    ----------
-    columns
-        Names in the header.
-    delimiter
-        Character between cells.
-    numerals
-        How numbers are written.
-    trailing_blank
-        Number of blank lines after the last row.
-    ranges
-        Ranges of the rows below the header, without trailing blank lines.
+    `ranges` are those of the rows below the header, without blank lines at the end, whose number is `trailing_blank`.
     """
 
     columns: tuple[str, ...]
@@ -176,8 +165,6 @@ class CsvTable:
 
     Parameters
     ----------
-    path
-        The file.
     delimiter
         Character between cells; None for a tab in a ``.tsv`` file, else what fits the header.
     decimal
@@ -191,8 +178,6 @@ class CsvTable:
         Names of all columns, and of the one that pandas wrote from an index.
     trailing_blank
         Number of blank lines after the last row.
-    numerals
-        How numbers are written.
     """
 
     kind = "csv"

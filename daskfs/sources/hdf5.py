@@ -232,8 +232,6 @@ class Hdf5Array:
 
     Parameters
     ----------
-    path
-        Path of the file.
     dataset
         The dataset in an open file.
     name
@@ -241,8 +239,6 @@ class Hdf5Array:
 
     Attributes
     ----------
-    where
-        Name in messages.
     shape, dtype
         As stored; text has dtype object.
     chunks

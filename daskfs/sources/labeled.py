@@ -27,8 +27,6 @@ class LabeledSource(Source):
 
     Parameters
     ----------
-    spec
-        Description of the data.
     kind
         Noun for one of the source's own columns in messages: ``"column"`` or ``"member"``.
     labels, columns, row_names

@@ -38,8 +38,6 @@ def encode_labels(raw: Any, n_samples: int, task: str, unlabeled: str = AUTO) ->
     raw
         Labels as :func:`daskfs.sources.values.as_column` takes them, shape (n_samples,). Missing ones and empty text
         mark unlabeled rows.
-    n_samples
-        Number of rows of X.
     task, unlabeled
         As for :class:`LabelEncoding`.
 

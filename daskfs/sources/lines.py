@@ -35,8 +35,6 @@ class LineRanges:
 
     Attributes
     ----------
-    path
-        The file.
     starts, ends
         Offsets of the first byte of each range, and behind its last one, int64.
     firsts

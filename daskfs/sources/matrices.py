@@ -29,8 +29,6 @@ class DenseMatrix:
 
     Parameters
     ----------
-    array
-        The array.
     transposed
         Whether the array's second dimension is the rows of X.
     decode

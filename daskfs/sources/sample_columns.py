@@ -40,11 +40,6 @@ class Column(ABC):
         Starts a pass over the values as they are.
     origin
         Name of the column in messages.
-
-    Attributes
-    ----------
-    dtype
-        Dtype of the stored values.
     """
 
     dtype: ClassVar[type] = np.float64

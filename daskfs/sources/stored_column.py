@@ -23,8 +23,6 @@ class StoredColumn:
 
     Parameters
     ----------
-    n_samples
-        Number of rows of X.
     origin
         File and name of the column, for messages.
     what
@@ -73,8 +71,8 @@ class Source:
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as a C-ordered (stop - start, n_features) array or CSR matrix of ``info.dtype``.
 
-        Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
-        format around them (a row group, a chunk).
+        Values are not checked (NaN stays NaN), the range is (``ValueError``). A read may hold only these rows in
+        memory, and at most one unit of the format around them (a row group, a chunk).
         """
         if not 0 <= start <= stop <= self.info.n_samples:
             msg = f"rows {start}:{stop} are not a range within 0:{self.info.n_samples}"
@@ -114,13 +112,7 @@ class Source:
 
 
 class WrappedSource(Source):
-    """A source whose rows or values are made from those of another.
-
-    Attributes
-    ----------
-    whole
-        The other source.
-    """
+    """A source whose rows or values are made from those of another, `whole`."""
 
     def __init__(self, source: Source) -> None:
         self.whole, self.info = source, source.info

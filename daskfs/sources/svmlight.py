@@ -46,12 +46,8 @@ class SvmScan:
 
     Attributes
     ----------
-    ranges
-        Ranges of lines.
     lowest, highest
         The lowest and the highest number of a feature with a value.
-    nnz
-        Number of values.
     has_groups
         Whether there are query identifiers.
     """

@@ -93,8 +93,6 @@ class ZarrMember:
 
     Attributes
     ----------
-    array
-        The Zarr array.
     where, shape, dtype, chunks, held_bytes, attributes, dimensions
         As of :class:`daskfs.sources.hdf5.Hdf5Array`.
     """
