@@ -31,7 +31,7 @@ class TextColumn:
     def __call__(self) -> Iterator[np.ndarray]:
         """Yield arrays of shape (n,); missing values are NaN among floats, and otherwise ``None`` among objects."""
         if not self._kind:
-            self._kind = self._kind_of(self._first_pass())
+            self._kind = self._find_kind()
         few, self._few = self._few, []
         for part in few or map(trimmed, self._read()):
             if self._kind == "null":
@@ -41,19 +41,12 @@ class TextColumn:
             else:
                 yield arrow_to_labels(part.cast(self._kind), "")
 
-    def _first_pass(self) -> Iterator[Any]:
-        """Yield the parts, and keep them if all are few rows."""
-        few, size = list[Any](), 0
+    def _find_kind(self) -> str:
+        """Return the Arrow type of all cells: null, int64, float64 or string; keep the parts if all are few rows."""
+        kind, few, size = "null", list[Any](), 0
         for part in map(trimmed, self._read()):
             size += len(part)
             few = [*few, part] if size <= ROWS_AT_ONCE else []
-            yield part
-        self._few = few
-
-    def _kind_of(self, parts: Iterator[Any]) -> str:
-        """Return the Arrow type of all cells: null, int64, float64 or string."""
-        kind = "null"
-        for part in parts:
             if part.null_count == len(part):
                 continue
             # Numbers first: the integer parser also takes hexadecimal text, which may be a class name.
@@ -65,6 +58,7 @@ class TextColumn:
                     kind = "int64"
             except ValueError:  # of Arrow
                 kind = "float64"
+        self._few = few
         return kind
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,11 +67,13 @@ def describe_source(spec: SourceSpec) -> Description:
     path = as_path(spec.source)
     if files := table_files(path):
         return _describe_table(files, spec)
-    ending = path.suffix.lower()
-    if path.is_file() and ending == ".npz":
-        return _describe_archive(NpzFile(path))
+    ending = path.suffix.lower() if path.is_file() else ""
+    if ending == ".npz":
+        npz = NpzFile(path)
+        members = [_member(name, *npz.header(name)) for name in npz.members]
+        return Description(_profiles(members, lambda name: npz.open_checked(name).read_all()), members)
     folder: Folder | None = None
-    if path.is_file() and ending in hdf5.ENDINGS:
+    if ending in hdf5.ENDINGS:
         folder = Hdf5Folder(path)
     elif path.is_dir() and read_metadata(path) is not None:
         folder = ZarrFolder(path)
@@ -112,11 +114,6 @@ def _describe_table(files: Sequence[StoragePath], spec: SourceSpec) -> Descripti
     return Description([profile.to_json() for profile in profiles])
 
 
-def _describe_archive(npz: NpzFile) -> Description:
-    members = [_member(name, *npz.header(name)) for name in npz.members]
-    return Description(_profiles(members, lambda name: npz.open_checked(name).read_all()), members)
-
-
 def _describe_folder(folder: Folder) -> Description:
     names = dict.fromkeys([*folder.arrays(), *folder.members()])
     members = list(_matrices(folder, names))
@@ -133,7 +130,7 @@ def _describe_anndata(folder: Folder) -> Description:
     return Description(columns, list(_matrices(folder, names)))
 
 
-def _matrices(folder: Folder, names: Sequence[str] | dict[str, None]) -> Iterator[dict[str, Any]]:
+def _matrices(folder: Folder, names: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the arrays and sparse matrices among some members."""
     for name in names:
         if (array := folder.array(name)) is not None:

@@ -87,7 +87,14 @@ class MemberSource(LabeledSource):
         super().__init__(
             spec, contents.rows.kind, labels=own, columns=own, row_names=own, default_row_names=contents.row_names
         )
-        self._arrays = self._arrays_read(spec)
+        arrays = [*contents.arrays]
+        for ref in self.refs:
+            arrays += contents.rows.arrays_of(ref.name) if ref.inside else ()
+        if spec.feature_names is None:
+            arrays += contents.name_arrays
+        elif spec.feature_names in features.names:
+            arrays += features.arrays_of(spec.feature_names)
+        self._arrays = tuple(dict.fromkeys(arrays))
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
         self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
@@ -97,16 +104,6 @@ class MemberSource(LabeledSource):
         self.info = self.describe(
             matrix.shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple
         )
-
-    def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
-        contents = self._contents
-        columns = [ref.name for ref in self.refs if ref.inside]
-        all_arrays = [*contents.arrays, *(array for name in columns for array in contents.rows.arrays_of(name))]
-        if spec.feature_names is None:
-            all_arrays += contents.name_arrays
-        elif spec.feature_names in contents.columns.names:
-            all_arrays += contents.columns.arrays_of(spec.feature_names)
-        return tuple(dict.fromkeys(all_arrays))
 
     def identity_now(self) -> dict[str, Any]:
         """Return the current value of ``info.identity``."""

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class ZarrMember:
         self.fill_value: Any = self.array.fill_value
         stated = getattr(self.array.metadata, "dimension_names", None) or self.attributes.get("_ARRAY_DIMENSIONS")
         has_names = isinstance(stated, list | tuple) and len(stated) == len(self.shape)
-        names: Sequence[Any] = stated if has_names else [None] * len(self.shape)
+        names: Any = stated if has_names else [None] * len(self.shape)
         self.dimensions = tuple(name if isinstance(name, str) and name else None for name in names)
 
     def __getitem__(self, selection: Any) -> np.ndarray:
