@@ -18,21 +18,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
-from daskfs.sources.zarr_array import open_array
 from daskfs.sources.zarr_chunks import check_codecs
-from daskfs.storage import (
-    ObjectPath,
-    StoragePath,
-    map_concurrent,
-)
+from daskfs.storage import ObjectPath, StoragePath, map_concurrent
 from daskfs.storage.clients import as_os_errors, client_of
+from daskfs.store.epoch import Epoch
+from daskfs.store.outputs import OutputLog, Written
+from daskfs.store.seals import Seals
 from daskfs.store.second_look import ABSENT, look_twice
-from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
+from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
 """Errors that Zarr and its codecs raise for a damaged chunk."""
@@ -50,30 +48,6 @@ BLOSC_LEVEL = 5
 
 CONFLICT_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 """Seconds before a chunk is written again that met another write of it."""
-Written = tuple[int, int]
-"""Size of a chunk as stored, and the CRC-32C at its end."""
-
-
-class Watch:
-    """Observer of the chunks of an array; this base class accepts everything."""
-
-    def begin_write(self) -> None:
-        """Raise :class:`StoreError` if this process may no longer write."""
-
-    remedy = MADE_AGAIN
-    """What makes damaged chunks again."""
-
-    def may_change(self) -> bool:
-        """Return whether this process may delete damaged chunks; :class:`StoreError` if it no longer may."""
-        return True
-
-    def written(self, chunks: Mapping[str, Written]) -> None:
-        """Note written chunks, by key."""
-
-    def is_expected(self, key: str, checksum: int) -> bool:
-        """Return whether the checksum is that of the chunk as it was written."""
-        del key, checksum
-        return True
 
 
 @dataclass
@@ -129,6 +103,15 @@ class StoredArray(Readable, Protocol):
     def __setitem__(self, selection: Any, value: Any) -> None: ...
 
 
+class Watch(NamedTuple):
+    """Parts of a store that check and note the chunks of one of its arrays, and the name of the array."""
+
+    epoch: Epoch
+    outputs: OutputLog
+    seals: Seals
+    name: str
+
+
 class ChunkedArray:
     """Zarr array under a directory or a URL, read and written by slices.
 
@@ -139,22 +122,18 @@ class ChunkedArray:
     array
         The open ``zarr.Array``.
     watch
-        Observer of writes, which knows the expected checksums.
-    foreign
-        Whether the array is a source used in place: other writers omit chunks that hold only the fill value, and their
-        Blosc chunks carry no checksum, so at least their length is checked.
+        None for a source used in place, which is not written to: other writers omit chunks that hold only the fill
+        value, and their Blosc chunks carry no checksum, so at least their length is checked.
     """
 
-    def __init__(self, root: StoragePath, array: Any, watch: Watch | None = None, *, foreign: bool = False) -> None:
+    def __init__(self, root: StoragePath, array: Any, watch: Watch | None = None) -> None:
         self._root = root
         self._array = array
-        self._watch = watch or Watch()
-        self._foreign = foreign
+        self._watch = watch
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
-        shards = getattr(array, "shards", None)
-        self.chunks: tuple[int, ...] = shards or array.chunks
-        self._is_plain = not foreign and _is_plain(array.metadata.to_dict())
+        self.chunks: tuple[int, ...] = array.shards or array.chunks
+        self._is_plain = watch is not None and _is_plain(array.metadata.to_dict())
         self._chunk_bytes = (
             math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
         )
@@ -166,9 +145,9 @@ class ChunkedArray:
         try:
             if self._is_plain:
                 return self._read_chunks(regions, positions)[within]
-            absent = (path for path in map(self._path, positions) if not self._foreign and not path.is_file())
-            if (path := next(absent, None)) is not None:
-                raise self._missing(path)
+            for path in map(self._path, positions):
+                if self._watch is not None and not path.is_file():
+                    raise self._missing(path)
             with self._root.errors():
                 return look_twice(self._root, lambda: np.asarray(self._array[selection]), *DECODE_ERRORS)
         except InputError:  # its message names the chunk
@@ -179,9 +158,10 @@ class ChunkedArray:
             damaged = self._remove_damaged(positions)
             paths = damaged or map(self._path, positions[:3])
             msg = f"cannot decode chunk {', '.join(map(str, paths))}: {error}."
-            if self._foreign:
+            if self._watch is None:
                 raise StoreError(msg) from error
-            msg += f" {_how_to_remove(damaged)}: {self._watch.remedy}"
+            remains = any(path.is_there() for path in damaged)  # in a read-only store
+            msg += f" {'Delete it' if remains else 'It was removed'}: {self._watch.epoch.remedy}"
             raise DamagedError(msg, damaged) from error
 
     def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]]:
@@ -263,34 +243,36 @@ class ChunkedArray:
         if checksum_of(values) != carried:
             msg = "the checksum stored with it is another than that of its bytes"
             raise ValueError(msg)
-        if not self._watch.is_expected(self._array.metadata.encode_chunk_key(position), carried):
-            msg_0 = f"it {OTHER}"
-            raise ValueError(msg_0)
+        assert self._watch is not None
+        name = f"{self._watch.name}/{self._array.metadata.encode_chunk_key(position)}"
+        if self._watch.seals.stated(name) not in (None, carried):
+            msg = f"it {OTHER}"
+            raise ValueError(msg)
         chunk = np.empty(self.chunks, self.dtype)
         decode(values, chunk)
         return chunk
 
     def _missing(self, path: StoragePath) -> DamagedError:
+        assert self._watch is not None
         is_there = path.is_there()
-        if self._watch.may_change():
+        if self._watch.epoch.may_change():
             try_to_remove(path)
-        return DamagedError(f"chunk {path} is {'no file' if is_there else 'missing'}: {self._watch.remedy}", [path])
+        remedy = self._watch.epoch.remedy
+        return DamagedError(f"chunk {path} is {'no file' if is_there else 'missing'}: {remedy}", [path])
 
     def _remove_damaged(self, positions: list[tuple[int, ...]]) -> list[StoragePath]:
         """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""
-        if self._foreign:
+        if self._watch is None:
             return []
-        removes, damaged = self._watch.may_change(), list[StoragePath]()
+        removes, damaged = self._watch.epoch.may_change(), list[StoragePath]()
         for position in positions:
-            region = tuple(
-                slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
-            )
             try:
                 with self._root.errors():
                     if self._is_plain:
                         self._chunk(position)
                     else:
-                        self._array[region]
+                        region = (slice(i * c, (i + 1) * c) for i, c in zip(position, self.chunks, strict=True))
+                        self._array[tuple(region)]
             except DECODE_ERRORS as error:
                 if _has_failed(error):
                     raise
@@ -300,13 +282,15 @@ class ChunkedArray:
         return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._watch.begin_write()
+        assert self._watch is not None
+        self._watch.epoch.check()
         with explain_write_errors(self._root), self._root.errors():
             self._array[selection] = value
         paths = [self._path(position) for position in self._positions(self._regions(selection)[0])]
         count_bytes(written=len(paths) * self._chunk_bytes)
-        noted = self._array.store.noted
-        self._watch.written({path.name_below(self._root): noted.pop(str(path)) for path in paths})
+        noted, name = self._array.store.noted, self._watch.name
+        chunks = {f"{name}/{path.name_below(self._root)}": noted.pop(str(path)) for path in paths}
+        self._watch.outputs.add_chunks(chunks)
 
 
 def encode(values: np.ndarray) -> bytes:
@@ -334,11 +318,6 @@ def checksum_of(data: bytes | np.ndarray) -> int:
 def _has_failed(error: BaseException) -> bool:
     """Return whether the system or the store failed to read; codecs raise errors without an ``errno``."""
     return isinstance(error, OSError) and error.errno is not None
-
-
-def _how_to_remove(damaged: list[StoragePath]) -> str:
-    remains = any(path.is_there() for path in damaged)  # in a read-only store
-    return "Delete it" if remains else "It was removed"
 
 
 def _is_plain(metadata: Mapping[str, Any]) -> bool:
@@ -382,14 +361,13 @@ def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     from zarr.errors import MetadataValidationError
 
     problems = (MetadataValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-    missing = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
     try:
         metadata = json.loads((root / METADATA).read_bytes() if document is None else document)
         check_codecs(metadata, root)
         return zarr.Array.from_dict(_noting_store(root), metadata).with_config({"write_empty_chunks": True})
     except InputError as error:
         raise StoreError(str(error).removesuffix(".")) from None
-    except (*problems, *missing) as error:
+    except (*problems, *ABSENT) as error:
         msg = f"no readable Zarr array at {root}: {error}"
         raise StoreError(msg) from error
 
@@ -441,12 +419,3 @@ def _noting_types() -> tuple[Any, Any]:
             self.noted[f"{self.bucket}/{key}"] = of(value)
 
     return OnDisk, InObjects
-
-
-def open_foreign(root: StoragePath) -> Any:
-    """Open a Zarr array of another program for reading; raise :class:`StoreError` if there is no readable one."""
-    try:
-        return open_array(root)
-    except InputError as error:
-        msg = f"no readable Zarr array at {root}: {str(error).removesuffix('.')}"
-        raise StoreError(msg) from error

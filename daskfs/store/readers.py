@@ -12,12 +12,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.errors import InputError, StoreError
 from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
 from daskfs.kernels.missing import fill_missing
 from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources.zarr_array import open_array
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.arrays import ChunkedArray, StoredArray, open_foreign
+from daskfs.store.arrays import ChunkedArray, StoredArray
 from daskfs.store.shape import Shape, rows_within, sample_rows
 from daskfs.store.store import Store
 
@@ -183,7 +185,11 @@ class DenseReader(StoredReader):
         if self.x_path is None:
             return self.store.open(layout.X)
         path = as_path(self.x_path)
-        return ChunkedArray(path, open_foreign(path), foreign=True)
+        try:
+            return ChunkedArray(path, open_array(path))
+        except InputError as error:
+            msg = f"no readable Zarr array at {path}: {str(error).removesuffix('.')}"
+            raise StoreError(msg) from error
 
     def rows(self, rows: slice) -> np.ndarray:
         """Return whole rows."""

@@ -24,7 +24,6 @@ from daskfs.store.arrays import (
     ChunkedArray,
     StoredArray,
     Watch,
-    Written,
     count_bytes,
     counted_bytes,
     open_zarr,
@@ -164,7 +163,8 @@ class Store:
             return self._memory[name]
         opened = self._opened.get(name)
         if opened is None:
-            opened = ChunkedArray(self.path(name), self._array_at(name), _Watching(self, name))
+            watch = Watch(self.epoch, self.outputs, self.seals, name)
+            opened = ChunkedArray(self.path(name), self._array_at(name), watch)
             for oldest in list(self._opened)[: len(self._opened) + 1 - MAX_OPENED]:
                 self._opened.pop(oldest, None)
             self._opened[name] = opened
@@ -209,7 +209,8 @@ class Store:
 
     def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
         """Store a whole array that one unit owns, of any shape and dtype."""
-        self.create(name, values.shape, values.dtype, _cut(chunks or values.shape, values.dtype.itemsize))
+        chunks = stored_chunks(values.shape, values.dtype, chunks or values.shape)
+        self.create(name, values.shape, values.dtype, chunks)
         if values.size:
             self.open(name)[...] = values
 
@@ -399,49 +400,18 @@ def remove_unfinished(store: Store) -> None:
                 LocalPath(folder, name).remove()
 
 
-class _Watching(Watch):
-    """Observer of the chunks of one array of a store: epoch, outputs and recorded checksums."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
-
-    def begin_write(self) -> None:
-        self._store.epoch.check()
-
-    @property
-    def remedy(self) -> str:  # type: ignore[override]
-        return self._store.epoch.remedy
-
-    def may_change(self) -> bool:
-        return self._store.epoch.may_change()
-
-    def written(self, chunks: Mapping[str, Written]) -> None:
-        self._store.outputs.add_chunks({f"{self._name}/{key}": written for key, written in chunks.items()})
-
-    def is_expected(self, key: str, checksum: int) -> bool:
-        return self._store.seals.stated(f"{self._name}/{key}") in (None, checksum)
-
-
 def stored_chunks(shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the chunk shape of an array: at most its shape, and cut if chunks are too large for Blosc.
+    """Return the chunk shape of an array: at most its shape, and cut along its first axes if too large for Blosc.
 
-    A unit that owns whole ones of the chunks asked for owns whole ones of these, too.
+    An axis of several chunks is cut at the ends of all of them, too, so that a unit that owns whole ones of the chunks
+    asked for owns whole ones of these.
     """
-    clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
-    return _cut(clipped, np.dtype(dtype).itemsize, shape)
-
-
-def _cut(chunks: tuple[int, ...], itemsize: int, shape: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """Return a chunk shape, cut along its first axes if the chunk is too large for Blosc.
-
-    With the shape of the array, an axis of several chunks is cut at the ends of all of them, too.
-    """
-    cut = list(chunks)
+    cut, itemsize = [max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True)], np.dtype(dtype).itemsize
     if math.prod(cut) * itemsize > MAX_CHUNK_BYTES:
         for axis, size in enumerate(cut):
             others = math.prod(cut) // size * itemsize
             cut[axis] = min(size, max(1, CUT_BYTES // others))
-            if shape is not None and size < shape[axis]:
+            if size < shape[axis]:
                 cut[axis] = math.gcd(size, 1 << (cut[axis].bit_length() - 1))
     return tuple(cut)
 
