@@ -36,14 +36,12 @@ def url_of(address: str, where: str) -> str:
     if address.startswith("/") or is_url(address):
         return address
     folder, names = as_path(where), address.split("/")
-    n_up = sum(name == UP for name in names)
-    below, is_led_out = names[n_up:], False
-    if n_up:
-        is_led_out = names[:n_up] != [UP] * n_up or folder.parts[-n_up] != layout.BATCHES_DIR
-        for _ in range(n_up):
-            folder = folder.parent
-    name = "/".join(below)
-    if is_led_out or not (name == HERE or is_inside(name)):
+    n_up = names.count(UP)
+    name = "/".join(names[n_up:])
+    is_below = name == HERE or is_inside(name)
+    if not is_below or (n_up and folder.parts[-n_up] != layout.BATCHES_DIR):
         msg = f"{where} names {address!r}, which is no tile store of its run"
         raise StoreError(msg)
+    for _ in range(n_up):
+        folder = folder.parent
     return str(folder / name)

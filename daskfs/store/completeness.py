@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Collection, Iterable, Sequence
@@ -52,13 +53,9 @@ def lost_outputs(store: Store, stage: str, units: Sequence[int], fingerprint: st
     _, lost = _find_outputs(store, store.records.matching(stage, units, fingerprint))
     recorded = store.records.units(stage)
     known_units = [unit for unit in units if unit in recorded]
-    damaged = [
-        unit for unit, record in zip(known_units, store.records.each(stage, known_units), strict=True) if record is None
-    ]
-    return [
-        *(name for names in lost.values() for name in names),
-        *(f"{layout.records_of(stage)}{unit:06d}" for unit in damaged),
-    ]
+    records = zip(known_units, store.records.each(stage, known_units), strict=True)
+    damaged = [f"{layout.records_of(stage)}{unit:06d}" for unit, record in records if record is None]
+    return [*itertools.chain.from_iterable(lost.values()), *damaged]
 
 
 class _Stated(NamedTuple):

@@ -45,7 +45,7 @@ class Context:
     def enter(self, inputs: str | None) -> None:
         """Begin a unit of some inputs: its reads are compared with the outputs of earlier stages."""
         if self.store.seals.enter(inputs):
-            self.store.records.refresh()
+            self.store.record_files.refresh()
             if self._tiles is not None:
                 self._tiles.store.forget()
 

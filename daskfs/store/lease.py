@@ -132,20 +132,17 @@ class Lease:
             if not is_told:
                 is_told = True
                 tell(waiting(self.root, lock.get("owner"), max(wait_seconds, seconds * (1 + MARGIN))))
-            if self._has_ended(tag, seconds):
+            try:
+                is_renewed = _is_renewed(self._path, tag, seconds, seconds * (1 + MARGIN))
+            except FileNotFoundError:  # released
+                is_renewed = False
+            if not is_renewed:
                 if self._is_written(tag):
                     break
             elif time.monotonic() >= give_up:
                 raise in_use(self.root, lock.get("owner"), self._key)
         if not self.warning:
             self._thread.start()
-
-    def _has_ended(self, tag: Tag, seconds: float) -> bool:
-        """Poll the lock of another process; return True if it expired or was released, False if it was renewed."""
-        try:
-            return not _is_renewed(self._path, tag, seconds, seconds * (1 + MARGIN))
-        except FileNotFoundError:
-            return True
 
     def _is_written(self, tag: Tag) -> bool:
         """Write the lock if it still has a tag; return whether it was written."""

@@ -93,9 +93,6 @@ class Records:
     def forget(self, stage: str | None = None) -> None:
         """Read the records of a stage, of all unless given, again when they are next needed."""
 
-    def refresh(self) -> None:
-        """Forget all records on a worker, since the driver and other workers have written more."""
-
     def _paths(self, stage: str, unit: int) -> list[StoragePath]:
         """Return the path of the file that a unit's record is written to; none for a store in memory."""
         del stage, unit
@@ -313,17 +310,15 @@ class RecordFiles(Records):
         text = b"".join(line + b"\n" for line in lines.values())
         self._epoch.check()
         with explain_write_errors(folder):
-            file = next(file for file in self._next_files(stage) if (folder / file).put_first(text))
+            is_written = False
+            while not is_written:  # another process may have written a file of this number
+                file = self._name(self._n_merged[stage], "jsonl")
+                is_written = (folder / file).put_first(text)
+                self._n_merged[stage] += 1
         for _ in map_concurrent(self._root, lambda line: (folder / line.file).unlink(missing_ok=True), single.values()):
             pass
         view.merge(file, lines)
         self._alone[stage] = 0
-
-    def _next_files(self, stage: str) -> Iterator[str]:
-        """Yield names for a file of many records that this process has not used."""
-        while True:
-            self._n_merged[stage] += 1
-            yield self._name(self._n_merged[stage] - 1, "jsonl")
 
     def _path(self, stage: str, unit: int) -> StoragePath:
         return self.folder(stage) / self._name(unit, "json")

@@ -58,14 +58,6 @@ class TileStatistics:
         table = self.store.open(layout.COLUMNS)[...]
         return dict(zip(layout.COLUMN_ROWS, table, strict=True))
 
-    def row_norms(self, rows: slice) -> np.ndarray:
-        """Return the Euclidean norms of some rows, shape (n_rows,), float64."""
-        return self.store.open(layout.ROW_NORMS)[rows]
-
-    def row_sums(self, rows: slice) -> np.ndarray:
-        """Return the sums of some rows, shape (n_rows,), float64."""
-        return self.store.open(layout.ROW_SUMS)[rows]
-
     def feature_names(self) -> list[str]:
         """Return the feature names; ``x0, x1, ...`` if the source has none."""
         read = self.store.need_json if self.info.facts.get("named") else self.store.read_json
@@ -134,12 +126,13 @@ class Scales:
         """
         steps, norms = self._steps(scaling), None
         if steps.last == "unit" and steps.first is None:
-            norms = self._tiles.row_norms(rows)
+            norms = self._tiles.store.open(layout.ROW_NORMS)[rows]
         elif steps.last == "unit" and not whole:
             norms = self._tiles.run.open(layout.TRANSFORM_NORMS.format(scaling))[rows]
         if steps.total is None:
             return RowScale(None, norms)
-        return RowScale(row_factors(self._tiles.row_sums(rows), self._target(steps)), norms)
+        sums = self._tiles.store.open(layout.ROW_SUMS)[rows]
+        return RowScale(row_factors(sums, self._target(steps)), norms)
 
     def of_block(self, scaling: Scaling, block: Block) -> RowScale:
         """Return the scale of a block of whole rows from any source, shape (n_rows, n_features), by its values."""
@@ -153,7 +146,9 @@ class Scales:
     @cached_property
     def _median_sum(self) -> float:
         stored = self._tiles.info.facts.get("median_sum")
-        return median_sum(lambda: iter([self._tiles.row_sums(slice(None))])) if stored is None else float(stored)
+        if stored is not None:
+            return float(stored)
+        return median_sum(lambda: iter([self._tiles.store.open(layout.ROW_SUMS)[...]]))
 
     # ----------------------------------------------------------------------------------------------- rescaled values
     def rescaled(self, block: Block, scaling: Scaling | None) -> Block:
@@ -185,15 +180,12 @@ class Scales:
         scale = self.of_columns(scaling)
         if scale is not None:
             scale = scale.part(columns)
-        return np.asarray(scale_rows(values, scaling, scale, self._scale_of_whole(block, scaling)))
-
-    def _scale_of_whole(self, block: Block, scaling: Scaling) -> RowScale:
-        """Return the scale of whole rows, to rescale some of their columns."""
-        scale = self.of_block(scaling, block)
-        if not ends_with(scaling, "unit"):
-            return scale
-        first = steps_of(scaling).first
-        return RowScale(scale.factors, row_norms(block if first is None else scale_rows(block, first, None, scale)))
+        of_rows = self.of_block(scaling, block)
+        if ends_with(scaling, "unit"):
+            first = steps_of(scaling).first
+            norms = row_norms(block if first is None else scale_rows(block, first, None, of_rows))
+            of_rows = RowScale(of_rows.factors, norms)
+        return np.asarray(scale_rows(values, scaling, scale, of_rows))
 
     def of_panels(
         self, panels: Sequence[np.ndarray], numbers: Sequence[np.ndarray], scaling: Scaling | None

@@ -216,7 +216,7 @@ class Seals:
             rows = self._read_index()
         except StoreError:
             return [self._root.own(layout.SEALS.format(epoch))]
-        return [self._root.own(_table(one)) for one in rows if self._read_entries(one) is None]
+        return [self._entries_path(one) for one in rows if self._read_entries(one) is None]
 
     def write(self) -> None:
         """Write all seals that were made from records again, of a store whose lock this process holds."""
@@ -229,7 +229,7 @@ class Seals:
         index = self._root.own(layout.SEALS.format(epoch))
         with explain_write_errors(index):
             for one in seals:
-                self._root.own(_table(one)).put(entries_to_bytes(self._entries[one.digest]), synced=False)
+                self._entries_path(one).put(entries_to_bytes(self._entries[one.digest]), synced=False)
             index.put(with_checksum(json.dumps(self._sealed).encode()), synced=False)
 
     def _rows(self, inputs: str | None = None) -> list[Sealed]:
@@ -280,8 +280,7 @@ class Seals:
         if entries is None:
             if (entries := self._read_entries(sealed)) is None:
                 if self._epoch.name:
-                    assert self._root is not None
-                    path = self._root.own(_table(sealed))
+                    path = self._entries_path(sealed)
                     msg = f"{path} is missing or damaged: {MADE_AGAIN}"
                     raise DamagedError(msg, [path])
                 entries = np.zeros(0, ENTRY)
@@ -289,8 +288,7 @@ class Seals:
         return entries
 
     def _read_entries(self, sealed: Sealed) -> np.ndarray | None:
-        assert self._root is not None
-        path = self._root.own(_table(sealed))
+        path = self._entries_path(sealed)
         try:
             return look_twice(
                 path, lambda: entries_from(path.read_own()), *ABSENT, is_wrong=lambda entries: entries is None
@@ -298,6 +296,6 @@ class Seals:
         except ABSENT:
             return None
 
-
-def _table(sealed: Sealed) -> str:
-    return f"{layout.records_of(sealed.label.partition(ROUND)[0])}{sealed.digest}.seal"
+    def _entries_path(self, sealed: Sealed) -> StoragePath:
+        assert self._root is not None
+        return self._root.own(f"{layout.records_of(sealed.label.partition(ROUND)[0])}{sealed.digest}.seal")
