@@ -7,7 +7,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,42 +24,14 @@ from daskfs.store.shape import Shape, rows_within, sample_rows
 from daskfs.store.store import Store
 
 GATHERED = 4096
-"""Rows per block of :meth:`Reader.gathered`."""
-
-
-class Reader(Protocol):
-    """Reader of X, with its dtype; missing values are their fill values, or NaN once :meth:`unfilled`."""
-
-    @property
-    def matrix(self) -> Block | None:
-        """X if it is in memory, shape (n_samples, n_features), else None; it is never written to."""
-
-    def unfilled(self) -> Reader:
-        """Return a reader of the same values, with NaN where they are missing."""
-
-    def rows(self, rows: slice) -> Block:
-        """Return whole rows, shape (n_rows, n_features), dense in C order or CSR."""
-
-    def pieces(self, rows: slice, height: int, chosen: np.ndarray | None) -> Iterator[tuple[int, Block]]:
-        """Yield the end and the chosen rows of blocks that end with a band or at a multiple of `height`.
-
-        `chosen` has shape (n_rows,), bool; None is all. A band is read once and not held beside the next one.
-        """
-
-    def columns(self, index: int, start: int, stop: int) -> np.ndarray | sp.csc_matrix:
-        """Return columns ``start:stop`` of one band, dense or CSC."""
-
-    def gathered(self, columns: np.ndarray, rows: slice, index: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield row ranges that end at multiples of 4096, and some columns of these rows of one band, dense."""
-
-    def sampled(self, numbers: np.ndarray) -> Iterator[Block]:
-        """Yield rows of :func:`~daskfs.store.shape.sample_rows`, by ascending numbers, in a block for each band."""
+"""Rows per block of :meth:`StoredReader.gathered`."""
 
 
 class MemoryReader:
     """Reader of a matrix in memory, shape (n_samples, n_features), dense or CSR, with NaN where values are missing.
 
-    `fill` has the fill value of each column, shape (n_features,), None if no value is missing.
+    `fill` has the fill value of each column, shape (n_features,), None if no value is missing. Methods are those of a
+    :class:`StoredReader`.
     """
 
     def __init__(self, shape: Shape, matrix: Block, fill: np.ndarray | None) -> None:
@@ -69,7 +41,7 @@ class MemoryReader:
 
     @cached_property
     def matrix(self) -> Block:
-        """X, filled at first use."""
+        """X, filled at first use; it is never written to."""
         filled: Block = self._given if self._fill is None else fill_missing(self._given.copy(), self._fill)
         return filled
 
@@ -115,6 +87,7 @@ class StoredReader(ABC):
     """Reader of a tile store, by bands; `is_incomplete` says whether values are missing."""
 
     matrix = None
+    """X is not in memory."""
 
     def __init__(self, store: Store, shape: Shape, *, is_incomplete: bool) -> None:
         self.store = store
@@ -130,18 +103,33 @@ class StoredReader(ABC):
         return block if self._fill is None else fill_missing(block, self._fill[columns])
 
     def unfilled(self) -> Self:
-        """Return a reader of NaN where values are missing."""
+        """Return a reader of the same values, with NaN where they are missing."""
         reader = copy.copy(self)
         reader._fill = None
         return reader
 
+    @abstractmethod
+    def rows(self, rows: slice, chosen: np.ndarray | None = None) -> Block:
+        """Return whole rows, shape (n_rows, n_features), dense in C order or CSR; in one band, the chosen ones."""
+
+    @abstractmethod
+    def columns(self, index: int, start: int, stop: int) -> np.ndarray | sp.csc_matrix:
+        """Return columns ``start:stop`` of one band, dense or CSC."""
+
+    @abstractmethod
+    def gathered(self, columns: np.ndarray, rows: slice, index: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield row ranges that end at multiples of 4096, and some columns of these rows of one band, dense."""
+
     def pieces(self, rows: slice, height: int, chosen: np.ndarray | None) -> Iterator[tuple[int, Block]]:
-        """Yield blocks of chosen rows."""
+        """Yield the end and the chosen rows of blocks that end with a band or at a multiple of `height`.
+
+        `chosen` has shape (n_rows,), bool; None is all. A band is read once and not held beside the next one.
+        """
         for _, inside in self.shape.bands(rows):
             of_band = None if chosen is None else chosen[inside.start - rows.start : inside.stop - rows.start]
             if of_band is not None and of_band.all():
                 of_band = None
-            block = self._band_rows(inside, of_band)
+            block = self.rows(inside, of_band)
             cuts = _cuts(inside, height)
             places = np.array(cuts) - inside.start
             if of_band is not None:
@@ -151,7 +139,7 @@ class StoredReader(ABC):
             del block  # before the next one is read
 
     def sampled(self, numbers: np.ndarray) -> Iterator[Block]:
-        """Yield the rows of each band that has any."""
+        """Yield rows of :func:`~daskfs.store.shape.sample_rows`, by ascending numbers, in a block for each band."""
         of_sample = sample_rows(self.shape)
         for index in range(self.shape.n_bands):
             band = self.shape.band(index)
@@ -162,10 +150,6 @@ class StoredReader(ABC):
                     block = block[np.searchsorted(stored, rows)]
                 yield block
                 del block  # before the next one is read
-
-    @abstractmethod
-    def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> Block:
-        """Return the chosen rows of a range within one band."""
 
     @abstractmethod
     def _sampled_band(self, index: int) -> Block:
@@ -191,9 +175,16 @@ class DenseReader(StoredReader):
             msg = f"no readable Zarr array at {path}: {str(error).removesuffix('.')}"
             raise StoreError(msg) from error
 
-    def rows(self, rows: slice) -> np.ndarray:
+    def rows(self, rows: slice, chosen: np.ndarray | None = None) -> np.ndarray:
         """Return whole rows."""
-        return self._band_rows(rows, None)
+        n_rows = rows.stop - rows.start if chosen is None else int(np.count_nonzero(chosen))
+        block = np.empty((n_rows, self.shape.n_features), self.shape.dtype)
+        # one tile at a time: Zarr would decode ten concurrently, and each needs memory
+        for columns in row_blocks(self.shape.n_features, self.shape.tile_columns):
+            tile = self._tile(rows, columns)
+            block[:, columns] = tile if chosen is None else tile[chosen]
+            del tile
+        return block
 
     def columns(self, index: int, start: int, stop: int) -> np.ndarray:
         """Return columns of one band."""
@@ -210,16 +201,6 @@ class DenseReader(StoredReader):
         for start, stop in itertools.pairwise(_cuts(rows, GATHERED)):
             yield slice(start, stop), block[start - rows.start : stop - rows.start]
 
-    def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> np.ndarray:
-        n_rows = rows.stop - rows.start if chosen is None else int(np.count_nonzero(chosen))
-        block = np.empty((n_rows, self.shape.n_features), self.shape.dtype)
-        # one tile at a time: Zarr would decode ten concurrently, and each needs memory
-        for columns in row_blocks(self.shape.n_features, self.shape.tile_columns):
-            tile = self._tile(rows, columns)
-            block[:, columns] = tile if chosen is None else tile[chosen]
-            del tile
-        return block
-
     def _tile(self, rows: slice, columns: slice) -> np.ndarray:
         return self._fill_missing(self.array[rows, columns], columns)
 
@@ -230,15 +211,16 @@ class DenseReader(StoredReader):
 class SparseReader(StoredReader):
     """Reader of sparse bands, each CSC."""
 
-    def rows(self, rows: slice) -> sp.csr_matrix:
+    def rows(self, rows: slice, chosen: np.ndarray | None = None) -> sp.csr_matrix:
         """Return whole rows."""
-        return stack_blocks([*self._rows_by_band(rows)])
+        block = stack_blocks([*self._rows_by_band(rows)])
+        return block if chosen is None else block[chosen]
 
     def _rows_by_band(self, rows: slice) -> Iterator[sp.csr_matrix]:
         for index in range(rows.start // self.shape.tile_rows, -(-rows.stop // self.shape.tile_rows)):
-            band = self.shape.band(index)
+            first = self.shape.band(index).start
             matrix = self.columns(index, 0, self.shape.n_features).tocsr()
-            yield matrix[max(rows.start - band.start, 0) : rows.stop - band.start]
+            yield matrix[max(rows.start - first, 0) : rows.stop - first]
 
     def columns(self, index: int, start: int, stop: int) -> sp.csc_matrix:
         """Return columns of one band."""
@@ -259,10 +241,6 @@ class SparseReader(StoredReader):
         for start, stop in itertools.pairwise(_cuts(rows, GATHERED)):
             yield slice(start, stop), X[start - first : stop - first].toarray()
 
-    def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> sp.csr_matrix:
-        block = self.rows(rows)
-        return block if chosen is None else block[chosen]
-
     def _sampled_band(self, index: int) -> sp.csr_matrix:
         data, indices, indptr = (
             self.store.open(layout.SAMPLE.format(index, part))[...] for part in ("data", "indices", "indptr")
@@ -270,6 +248,10 @@ class SparseReader(StoredReader):
         return self._fill_missing(
             sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features))
         )
+
+
+Reader = MemoryReader | StoredReader
+"""Reader of X, with its dtype; missing values are their fill values, or NaN once `unfilled`."""
 
 
 def _cuts(rows: slice, height: int) -> list[int]:
