@@ -40,6 +40,7 @@ PART_BYTES = 2**23
 PARTS_AT_ONCE = 3
 MAX_REQUESTS = 16
 """Maximum number of concurrent requests."""
+THREADS_NAME = "daskfs-objects"
 AHEAD_BYTES = 2**25
 """Bytes of objects that are prefetched."""
 UNDECIDED = (errno.EEXIST, errno.EIO)
@@ -59,13 +60,9 @@ R = TypeVar("R")
 
 
 # ------------------------------------------------------------------------------------------------------ concurrency
-_inside = threading.local()
-
-
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    mark = partial(setattr, _inside, "pool", True)  # noqa: FBT003 - setattr takes no keywords
-    return ThreadPoolExecutor(MAX_REQUESTS, "daskfs-objects", mark)
+    return ThreadPoolExecutor(MAX_REQUESTS, THREADS_NAME)
 
 
 def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = MAX_REQUESTS) -> Iterator[R]:
@@ -73,7 +70,7 @@ def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = M
 
     Nested calls run sequentially: threads of one pool would wait for each other.
     """
-    if getattr(_inside, "pool", False):
+    if threading.current_thread().name.startswith(THREADS_NAME):
         yield from map(function, items)
         return
     waiting: deque[Future[R]] = deque()

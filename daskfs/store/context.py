@@ -20,6 +20,7 @@ from daskfs.store import layout
 from daskfs.store.addresses import url_of
 from daskfs.store.epoch import ReadEpoch
 from daskfs.store.process_cache import Holdings
+from daskfs.store.shape import rows_within
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
 
@@ -108,9 +109,9 @@ class Context:
         """Return the values of some rows, read a chunk at a time."""
         parts = [read(slice(0, 0))]
         for part in row_blocks(self.tiles.shape.n_samples, LABEL_CHUNK_ROWS):
-            low, high = np.searchsorted(rows, [part.start, part.stop])
-            if low < high:
-                parts.append(read(part)[rows[low:high] - part.start])
+            part_rows = rows_within(rows, part)
+            if part_rows.size:
+                parts.append(read(part)[part_rows - part.start])
         return np.concatenate(parts)
 
     def label_counts(self) -> LabelCounts | None:

@@ -57,10 +57,9 @@ class Epoch:
         """
         assert self._root is not None
         path, name = self._root / layout.EPOCH, uuid.uuid4().hex[:EPOCH_DIGITS]
+        head = {"epoch": name, "inherited": inherited, "documents": documents}
         with explain_write_errors(path):
-            path.put(
-                with_checksum(json.dumps({"epoch": name, "inherited": inherited, "documents": documents}).encode())
-            )
+            path.put(with_checksum(json.dumps(head).encode()))
             self.name, self._head = name, None
             for seals in self._root.own_folder(layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
                 seals.remove()

@@ -132,14 +132,13 @@ class Store:
         chunks = stored_chunks(shape, dtype, chunks)
         document = zarr_document(shape, np.dtype(dtype), chunks)
         stored_metadata, array = self._stored_array(path)
-        if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), chunks):
+        row = (shape[1:], np.dtype(dtype), chunks)
+        has_such_rows = array is not None and (array.shape[1:], array.dtype, array.chunks) == row
+        if not has_such_rows or array.shape != shape:
             self._opened.pop(name, None)
             with explain_write_errors(path):
                 # if metadata are lost, or rows were appended, chunks stay: units' records tell whether they are valid
-                if array is not None and not (
-                    (array.shape[1:], array.dtype, array.chunks) == (shape[1:], np.dtype(dtype), chunks)
-                    and array.shape[0] < shape[0]
-                ):
+                if array is not None and not (has_such_rows and array.shape[0] < shape[0]):
                     path.remove()
                 (path / METADATA).put(document, synced=False)
             stored_metadata = document

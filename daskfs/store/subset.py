@@ -32,7 +32,7 @@ from daskfs.store import layout
 from daskfs.store.addresses import url_of
 from daskfs.store.context import label_counts_of, open_tiles, sample_column_of
 from daskfs.store.row_names import has_row_names, stretches_of
-from daskfs.store.shape import Shape
+from daskfs.store.shape import Shape, rows_within
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
 
@@ -89,11 +89,11 @@ def lazy_columns(url: str, columns: np.ndarray) -> Any:
     shape = open_tiles(url).shape
     empty = np.empty((0, 0), shape.dtype)
     meta = sp.csr_matrix(empty) if shape.is_sparse else empty
-    bands = [shape.band(number) for number in range(shape.n_bands)]
-    blocks = [delayed(_read_columns)(url, columns, band.start, band.stop) for band in bands]
-    sizes = [(band.stop - band.start, columns.size) for band in bands]
     array_of: Any = da.from_delayed  # has no types
-    arrays = [array_of(block, size, meta=meta) for block, size in zip(blocks, sizes, strict=True)]
+    arrays = []
+    for band in row_blocks(shape.n_samples, shape.tile_rows):
+        block = delayed(_read_columns)(url, columns, band.start, band.stop)
+        arrays.append(array_of(block, (band.stop - band.start, columns.size), meta=meta))
     return da.concatenate(arrays)  # type: ignore[no-untyped-call]
 
 
@@ -121,17 +121,7 @@ def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
 class TilePart(Source):
     """Some columns, or some rows, of a finished tile store.
 
-    Parameters
-    ----------
-    spec
-        `columns` is the text of :func:`columns_to_text`, `only_batch` the name of a batch.
-    url
-        The tile store.
-
-    Attributes
-    ----------
-    reading_bytes
-        Peak bytes of a read in addition to the returned rows and those of one band.
+    In the spec `columns` is the text of :func:`columns_to_text`, and `only_batch` the name of a batch.
     """
 
     def __init__(self, spec: SourceSpec, url: str) -> None:
@@ -156,6 +146,7 @@ class TilePart(Source):
             has_row_names=has_row_names(tiles),
         )
         self.reading_bytes = _reading_bytes(shape) + (0 if self._rows is None else 17 * shape.n_samples)
+        """Peak bytes of a read in addition to the returned rows and those of one band."""
 
     def _names(self) -> tuple[str, ...] | None:
         """Return the feature names; chosen columns keep generated names, as their indices change."""
@@ -250,7 +241,7 @@ class TilePart(Source):
         for rows in row_blocks(self._tiles.shape.n_samples, ROWS_AT_ONCE):
             if self._rows is None:
                 yield read(rows)
-            elif (rows_here := self._rows[slice(*np.searchsorted(self._rows, [rows.start, rows.stop]))]).size:
+            elif (rows_here := rows_within(self._rows, rows)).size:
                 yield read(rows)[rows_here - rows.start]
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:

@@ -150,21 +150,10 @@ class Tiles(TileStatistics):
     def sampled_columns(
         self, columns: np.ndarray, count: int, scaling: Scaling | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return some columns of some of the sampled rows, spread evenly over these.
+        """Return at most `count` of the sampled rows, spread evenly over these, and some of their columns.
 
-        Parameters
-        ----------
-        columns
-            Column indices, shape (n_columns,), ascending.
-        count
-            Maximum number of rows.
-        scaling
-            Scaling of the whole rows.
-
-        Returns
-        -------
-        rows, values
-            Row indices, shape (n_rows,), ascending, int64; and values, shape (n_rows, n_columns), dense, float64.
+        Columns are indices, shape (n_columns,), ascending; `scaling` is that of whole rows. Rows are indices, shape
+        (n_rows,), ascending, int64; values have shape (n_rows, n_columns), dense, float64.
         """
         numbers = sample_rows(self.shape)
         rows = numbers[spread_rows(numbers.size, min(count, numbers.size))]
