@@ -7,6 +7,7 @@ may drop them.
 from __future__ import annotations
 
 import io
+import threading
 import tokenize
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -21,7 +22,6 @@ from daskfs.sources.checks import check_text
 from daskfs.sources.columns import in_rows
 from daskfs.sources.unpacked import ScratchFile
 from daskfs.storage import Fill, StoragePath, first_line
-from daskfs.storage.npy_header import read_header
 
 NPY_BUFFER_BYTES = 4 << 20
 PAGE_BYTES = 4096
@@ -29,6 +29,9 @@ PAGE_BYTES = 4096
 NPY_HEADER_BYTES = 16 << 10
 # Errors that NumPy raises if the text of a header is damaged.
 HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
+HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_PARSING = threading.Lock()
+"""NumPy parses headers with ``ast``, which fails in several threads at a time (python/cpython#106905)."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +151,17 @@ def parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dty
     """Return shape, Fortran order, dtype and length of a header; :class:`InputError` if it is damaged or of objects."""
     stream = io.BytesIO(head)
     try:
-        version, shape, fortran_order, dtype = read_header(stream)
+        version = np.lib.format.read_magic(stream)
+        if version in HEADER_READERS:
+            with _PARSING:
+                shape, fortran_order, dtype = HEADER_READERS[version](stream)
     except HEADER_ERRORS as error:
         msg = f"{where} is truncated or not in .npy format: {first_line(error)}"
         raise InputError(msg) from error
-    if version not in {(1, 0), (2, 0)}:
+    if version not in HEADER_READERS:
         msg = f"{where} is in .npy version {version}, which only structured arrays need; save numbers."
         raise InputError(msg)
     if dtype.hasobject:
         msg = f"{where} holds Python objects (dtype object), which are never unpickled; save plain values."
         raise InputError(msg)
-    return shape, fortran_order, dtype, stream.tell()
+    return tuple(int(size) for size in shape), bool(fortran_order), dtype, stream.tell()
