@@ -44,14 +44,8 @@ R = TypeVar("R")
 class Access:
     """Access settings of a bucket. Credentials come from the environment, or from the provider's chain.
 
-    Parameters
-    ----------
-    endpoint
-        URL of the service, if not the provider's own.
-    region
-        Region of the bucket, if not in the environment.
-    anonymous
-        Whether requests carry no credentials.
+    The endpoint is the URL of the service, if not the provider's own, the region that of the bucket, if not in the
+    environment. Anonymous requests carry no credentials.
     """
 
     endpoint: str | None = None

@@ -39,7 +39,6 @@ PART_BYTES = 2**23
 """Bytes per part of an object that is written block by block; stores take at most 10,000 parts."""
 PARTS_AT_ONCE = 3
 MAX_REQUESTS = 16
-"""Maximum number of concurrent requests."""
 THREADS_NAME = "daskfs-objects"
 AHEAD_BYTES = 2**25
 """Bytes of objects that are prefetched."""
@@ -47,7 +46,6 @@ UNDECIDED = (errno.EEXIST, errno.EIO)
 """Errors of a conditional write that leave open what is there now."""
 LONGEST_PAUSE_SECONDS = 10.0
 NAMES_PER_REQUEST = 1000
-"""Names per listing or deletion request."""
 Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
 """Function that fills buffers with bytes from given offsets of a file; ``EOFError`` if the file is too short."""
 Tag = tuple[str | None, str | None]
@@ -418,12 +416,10 @@ class ObjectPath:
         """
         del synced
         waiting, size, rest = [], 0, iter(blocks)
-        for block in rest:
+        while size <= PART_BYTES and (block := next(rest, None)) is not None:
             waiting.append(block)
             size += len(block)
-            if size > PART_BYTES:
-                break
-        else:  # one request instead of three
+        if size <= PART_BYTES:  # one request instead of three
             self.put(b"".join(waiting))
             return
         with as_os_errors(self):

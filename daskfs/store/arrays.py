@@ -44,7 +44,6 @@ OTHER = "is whole, and not what its unit wrote"
 
 COMPRESSOR: Literal["lz4"] = "lz4"
 BLOSC_LEVEL = 5
-"""Compressor and level of Blosc, which shuffles bytes before."""
 
 CONFLICT_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 """Seconds before a chunk is written again that met another write of it."""
@@ -115,15 +114,8 @@ class Watch(NamedTuple):
 class ChunkedArray:
     """Zarr array under a directory or a URL, read and written by slices.
 
-    Parameters
-    ----------
-    root
-        Path or URL of the array.
-    array
-        The open ``zarr.Array``.
-    watch
-        None for a source used in place, which is not written to: other writers omit chunks that hold only the fill
-        value, and their Blosc chunks carry no checksum, so at least their length is checked.
+    A source used in place has no watch, and is not written to: other writers omit chunks that hold only the fill value,
+    and their Blosc chunks carry no checksum, so at least their length is checked.
     """
 
     def __init__(self, root: StoragePath, array: Any, watch: Watch | None = None) -> None:

@@ -116,8 +116,6 @@ class Context:
 
     def label_counts(self) -> LabelCounts | None:
         """Return facts about the labels and weights of all rows; None if there are no labels."""
-        if self.labels(slice(0, 0)) is None:
-            return None
         names = (layout.LABELS_JSON, layout.SAMPLE_COLUMN_JSON.format("weights"))
         if all(self.store.read_json(name) is None for name in names):
             return label_counts_of(self.tiles)[0]

@@ -34,12 +34,8 @@ EPOCH_PAUSE_SECONDS = 0.1
 class Epoch:
     """Epoch in which a process writes.
 
-    Parameters
-    ----------
-    root
-        Root of the store, None for one in memory, which has no other writers.
-    name
-        Name of the epoch; empty for a process that only reads, or has yet to begin one.
+    The root is None for a store in memory, which has no other writers; the name is empty for a process that only reads,
+    or has yet to begin one.
     """
 
     remedy = MADE_AGAIN
@@ -51,10 +47,7 @@ class Epoch:
         self._checked = -np.inf
 
     def begin(self, inherited: Mapping[str, list[str]], documents: Mapping[str, int]) -> None:
-        """Begin an epoch, which ends those of other drivers.
-
-        `inherited` are the valid record files, by stage, and `documents` the checksums of valid documents, by name.
-        """
+        """Begin an epoch that inherits record files, by stage, and documents of these checksums, by name."""
         assert self._root is not None
         path, name = self._root / layout.EPOCH, uuid.uuid4().hex[:EPOCH_DIGITS]
         head = {"epoch": name, "inherited": inherited, "documents": documents}
@@ -77,12 +70,12 @@ class Epoch:
         deadline = time.monotonic() + EPOCH_PATIENCE[self._root.is_remote]
         while (current := self.read_current()) is None and time.monotonic() < deadline:
             time.sleep(EPOCH_PAUSE_SECONDS)
+        if current is None:
+            path = self._root / layout.EPOCH
+            what = f"{path} is damaged" if path.is_there() else f"{self._root} was deleted or moved away"
+            msg = f"{what} while this process ran in it: it stops here."
+            raise StoreError(msg)
         if current != self.name:
-            if current is None:
-                path = self._root / layout.EPOCH
-                what = f"{path} is damaged" if path.is_there() else f"{self._root} was deleted or moved away"
-                msg = f"{what} while this process ran in it: it stops here."
-                raise StoreError(msg)
             msg = f"{self._root} was taken over by another daskfs process while this one ran in it: it stops here."
             raise InUseError(msg)
         self._checked = time.monotonic()

@@ -29,7 +29,6 @@ LEASE_KEY = "daskfs.lease-seconds"
 """Key of Dask's configuration: seconds until a lock that is not renewed expires."""
 LEASE_SECONDS = 45.0
 RENEWALS = 3
-"""Renewals per lease period."""
 MARGIN = 1 / 3
 """Share of the lease period that others wait beyond it: a request may be slow."""
 CLOCKS_APART_SECONDS = 900.0
@@ -37,7 +36,6 @@ CLOCKS_APART_SECONDS = 900.0
 LOOKS = 60
 """Minimum polls per lease period."""
 MAX_POLL_SECONDS = 1.0
-"""Maximum seconds between two polls."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,6 @@ class Lease:
         if self._lost is not None:
             raise type(self._lost)(str(self._lost))  # anew for each thread that asks
 
-    # ----------------------------------------------------------------------------------------------------- acquiring
     def take(self, tell: Callable[[str], None], wait_seconds: float) -> None:
         """Acquire the lock; `tell` is called once before a wait.
 
@@ -175,7 +172,6 @@ class Lease:
 
         return look_twice(self._path, look, FileNotFoundError, is_wrong=lambda answer: not answer[0])
 
-    # ------------------------------------------------------------------------------------------ renewing and releasing
     def _keep(self) -> None:
         while not self._ended.wait(self.seconds / RENEWALS):
             with suppress(OSError):  # :meth:`check` retries before the next write

@@ -19,16 +19,11 @@ WRITE_INTERVAL = 20
 
 
 class Log:
-    """Log at a path.
+    """Log at a path or URL; existing lines stay.
 
     On disk each line is appended at once, to a file that stays open until :meth:`flush`. Objects cannot be appended
     to: all lines are kept in memory, and written again after growth by a tenth or after some seconds. A killed process
     loses the lines since the last write.
-
-    Parameters
-    ----------
-    path
-        Path or URL of the log; existing lines stay.
     """
 
     def __init__(self, path: StoragePath) -> None:

@@ -35,15 +35,7 @@ class _OverlayRecords(RecordFiles):
 
 
 class Overlay(Store):
-    """Store over another one.
-
-    Parameters
-    ----------
-    base
-        Store that is read.
-    folder
-        Existing directory that is written to; what is in it hides what has the same name in `base`.
-    """
+    """Store that reads `base` and writes to an existing folder; what is in this hides what has its name in `base`."""
 
     def __init__(self, base: Store, folder: Path) -> None:
         super().__init__(base.root)
@@ -56,5 +48,5 @@ class Overlay(Store):
         return self.target(name) if self.target(name).is_there() else super().path(name)
 
     def target(self, name: str) -> StoragePath:
-        """Return the path at which a name is written, in the directory of the overlay."""
+        """Return the path at which a name is written."""
         return self._folder.own(name)

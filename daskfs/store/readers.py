@@ -141,8 +141,7 @@ class StoredReader(ABC):
     def sampled(self, numbers: np.ndarray) -> Iterator[Block]:
         """Yield rows of :func:`~daskfs.store.shape.sample_rows`, by ascending numbers, in a block for each band."""
         of_sample = sample_rows(self.shape)
-        for index in range(self.shape.n_bands):
-            band = self.shape.band(index)
+        for index, band in self.shape.bands(slice(0, self.shape.n_samples)):
             rows, stored = rows_within(numbers, band), rows_within(of_sample, band)
             if rows.size:
                 block = self._sampled_band(index)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from daskfs.errors import DamagedError, StoreError
 from daskfs.storage import StoragePath, map_concurrent
@@ -38,7 +37,7 @@ class Records:
         """Return a unit's record, None if it is missing or damaged."""
         return next(iter(self.each(stage, [unit])))
 
-    def each(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
+    def each(self, stage: str, units: Sequence[int]) -> Iterator[Record | None]:
         """Yield the result of :meth:`get` for some units, in order."""
         yield from map(self._records.get(stage, {}).get, units)
 
@@ -62,11 +61,10 @@ class Records:
             self.forget(stage)  # it may have been written again since
 
     def matching(
-        self, stage: str, units: Iterable[int], fingerprint: str, inputs: str | None = None
+        self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None
     ) -> Iterator[tuple[int, Record]]:
         """Yield the units that have a record of this fingerprint and, unless None, these inputs."""
-        numbers, same = itertools.tee(units)
-        for unit, record in zip(numbers, self.each(stage, same), strict=True):
+        for unit, record in zip(units, self.each(stage, units), strict=True):
             if record is None or record.get("fingerprint") != fingerprint:
                 continue
             if inputs is None or record.get("inputs") == inputs:
@@ -100,15 +98,7 @@ class Records:
 
 
 class RecordFiles(Records):
-    """Records of the finished units of a store on disk or in an object store.
-
-    Parameters
-    ----------
-    root
-        Root of the store.
-    epoch
-        Epoch of the records that this process writes.
-    """
+    """Records of the finished units of a store on disk or in an object store; this process writes those of an epoch."""
 
     def __init__(self, root: StoragePath, epoch: Epoch) -> None:
         super().__init__()
@@ -118,7 +108,6 @@ class RecordFiles(Records):
         self._n_merged: dict[str, int] = {}
         self._is_worker = bool(epoch.name)
 
-    # --------------------------------------------------------------------------------------------------------- files
     def inherited(self) -> dict[str, list[str]]:
         """Return the names of the valid record files of each stage, oldest first."""
         folder = self._root.own_folder(layout.RECORDS_DIR)
@@ -180,7 +169,6 @@ class RecordFiles(Records):
         except (FileNotFoundError, IsADirectoryError):  # merged meanwhile, or no record file
             return b""
 
-    # ------------------------------------------------------------------------------------------------------- reading
     def get(self, stage: str, unit: int) -> Record | None:
         """Return a unit's record, None if it is missing or damaged."""
         try:
@@ -193,10 +181,9 @@ class RecordFiles(Records):
         line = self._view(stage).find(unit)
         return None if line is None else decode(stage, unit, line.line)
 
-    def each(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
+    def each(self, stage: str, units: Sequence[int]) -> Iterator[Record | None]:
         """Yield the result of :meth:`get` for some units, in order."""
-        numbers, same = itertools.tee(units)
-        for unit, line in zip(numbers, self._view(stage).lines(same), strict=True):
+        for unit, line in zip(units, self._view(stage).lines(units), strict=True):
             try:
                 yield None if line is None else decode(stage, unit, line)
             except StoreError:
@@ -225,7 +212,6 @@ class RecordFiles(Records):
     def _paths(self, stage: str, unit: int) -> list[StoragePath]:
         return [self._path(stage, unit)]
 
-    # ------------------------------------------------------------------------------------------------------- writing
     def write(self, record: Record) -> None:
         """Record a finished unit, in the process that ran it and after all its outputs are written.
 

@@ -17,7 +17,6 @@ from daskfs.store.tiles import Tiles
 STRETCH_BYTES = (5 * MAX_NAME_BYTES + 200) * NAMES_AT_ONCE
 """Peak bytes while a stretch of names is read or written."""
 NAMES_SHOWN = 3
-"""Names shown in a summary."""
 
 
 def put_row_names(store: Store, source: Source, n_samples: int) -> None:
@@ -38,10 +37,7 @@ def put_row_names(store: Store, source: Source, n_samples: int) -> None:
 
 
 def describe_row_names(source: Source) -> dict[str, Any] | None:
-    """Return a summary of the row names of a source, None if it has none.
-
-    The summary has the first names, and the bytes of the longest one.
-    """
+    """Return the first row names of a source, and the bytes of the longest one; None if it has none."""
     parts = source.read_row_names()
     if parts is None:
         return None

@@ -150,7 +150,6 @@ class Scales:
             return float(stored)
         return median_sum(lambda: iter([self._tiles.store.open(layout.ROW_SUMS)[...]]))
 
-    # ----------------------------------------------------------------------------------------------- rescaled values
     def rescaled(self, block: Block, scaling: Scaling | None) -> Block:
         """Return a rescaled float64 copy of whole rows, shape (n_rows, n_features), from any source.
 
@@ -204,7 +203,6 @@ class Scales:
             scaled.append(np.asarray(scale_rows(panel, scaling, panel_columns, rows)))
         return scaled
 
-    # ------------------------------------------------------------------------------------------------ valid values
     def _steps(self, scaling: Scaling) -> Steps:
         self.check(scaling)
         return steps_of(scaling)

@@ -44,14 +44,8 @@ SEAL_PAUSE_SECONDS = 0.5
 class Seal:
     """Checksums of the outputs of a stage, or of one round of a loop.
 
-    Parameters
-    ----------
-    entries
-        Hashes of names and checksums, dtype :data:`ENTRY`, shape (n_outputs,), sorted by name.
-    digest
-        Digest of the entries and of the facts in the records.
-    n_records
-        Number of records.
+    Entries are hashes of names and checksums, dtype :data:`ENTRY`, shape (n_outputs,), sorted by name; the digest is of
+    them and of the facts in the records.
     """
 
     entries: np.ndarray
@@ -117,15 +111,7 @@ class Sealed(NamedTuple):
 
 
 class Seals:
-    """Seals of a store, in order, and the checksums that reads of this process are compared with.
-
-    Parameters
-    ----------
-    root
-        Root of the store, None for one in memory, which has none.
-    epoch
-        Epoch in which this process writes.
-    """
+    """Seals of a store, in order, and the checksums that reads of this process are compared with; none in memory."""
 
     def __init__(self, root: StoragePath | None, epoch: Epoch) -> None:
         self._root, self._epoch = root, epoch

@@ -120,7 +120,6 @@ class Tiles(TileStatistics):
         tiles.scales = tiles._own_scales()
         return tiles
 
-    # ---------------------------------------------------------------- statistics
     def constant_columns(self) -> np.ndarray:
         """Return True where all values of a column are the same, shape (n_features,), bool."""
         moments = self.column_moments()
@@ -139,7 +138,6 @@ class Tiles(TileStatistics):
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS)[rows], self.info.classes)
 
-    # ------------------------------------------------------------------- reading
     def sample(self, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
         """Return the rows of :func:`sample_rows`, shape (n_sampled, n_features), dense or CSR.
 
@@ -207,8 +205,7 @@ class Tiles(TileStatistics):
         """
         cuts = [(p, min(p + PANEL_WIDTH, stop)) for p in range(start, stop, PANEL_WIDTH)]
         panels = [np.empty((self.shape.n_samples, q - p), self.shape.dtype) for p, q in cuts]
-        for index in range(self.shape.n_bands):
-            band = self.shape.band(index)
+        for index, band in self.shape.bands(slice(0, self.shape.n_samples)):
             for first in range(start, stop, self.shape.tile_columns):
                 last = min(first + self.shape.tile_columns, stop)
                 block = self.reader.columns(index, first, last)
@@ -222,8 +219,7 @@ class Tiles(TileStatistics):
     def read_columns(self, columns: np.ndarray, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
         """Return columns within ``start:stop`` of some sorted rows, shape (rows, columns), dense, as stored."""
         result = np.empty((rows.size, columns.size), self.shape.dtype)
-        for index in range(self.shape.n_bands):
-            band = self.shape.band(index)
+        for index, band in self.shape.bands(slice(0, self.shape.n_samples)):
             low, high = np.searchsorted(rows, [band.start, band.stop])
             if low < high:
                 stored = self.reader.columns(index, start, stop)
