@@ -20,6 +20,7 @@ of 3 k candidates per row.
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -87,7 +88,7 @@ from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Objects, fullest
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
-from daskfs.storage import used_bytes
+from daskfs.storage import LocalPath, used_bytes
 from daskfs.store import layout
 from daskfs.store.arrays import encode
 from daskfs.store.context import Context
@@ -203,8 +204,9 @@ def check_room(context: Context, stage: Stage) -> None:
     from dask.utils import format_bytes
 
     store, parameters = context.store, stage.parameters_of(ASSIGN_STAGE, BUILD_STAGE)
-    if store.root is None or parameters is None or (free := store.root.free_bytes()) is None:
+    if not isinstance(store.root, LocalPath) or parameters is None:
         return
+    free = shutil.disk_usage(store.root).free
     needed = spilled_bytes(context, parameters)
     name = parameters.graph.name
     spilled = used_bytes(store.path(layout.SPILL.format(name)))

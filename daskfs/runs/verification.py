@@ -462,7 +462,7 @@ def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bo
     except IsADirectoryError:
         return "is a directory", None
     except OSError as error:
-        if path.is_inconclusive(error):  # a store that does not answer is no evidence of damage
+        if path.is_remote:  # a store that does not answer is no evidence of damage
             raise
         return f"cannot be read: {error.strerror}", None
     if n_bytes != size:

@@ -36,7 +36,7 @@ class NpzFile:
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         try:
-            with path.zip_archive() as archive:
+            with path.regular().open("rb") as file, zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
         except (*ZIP_ERRORS, OSError) as error:
             raise read_error(path, error, "is truncated or not an .npz file") from error
@@ -104,7 +104,11 @@ def _unpack(path: StoragePath, filename: str) -> ScratchFile:
 def _blocks(path: StoragePath, filename: str, size: int = NPY_BUFFER_BYTES) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member, by `size`; :class:`InputError` if damaged, at the end by its checksum."""
     try:
-        with path.zip_archive(4 * size) as archive, archive.open(filename) as member:
+        with (
+            path.regular().open("rb", 4 * size if path.is_remote else -1) as file,
+            zipfile.ZipFile(file) as archive,
+            archive.open(filename) as member,
+        ):
             while block := member.read(size):
                 yield block
     except (*ZIP_ERRORS, OSError) as error:

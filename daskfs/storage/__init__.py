@@ -136,7 +136,7 @@ def _size(root: StoragePath, name: str) -> int | None:
     except ValueError:  # an invalid name
         return None
     except OSError as error:
-        if root.is_inconclusive(error):
+        if root.is_remote and not isinstance(error, FileNotFoundError):  # the store may not have responded
             raise
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -9,7 +9,6 @@ import stat
 import sys
 import threading
 import uuid
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -89,15 +88,6 @@ class LocalPath(PosixPath):
         with suppress(FileNotFoundError, NotADirectoryError, ValueError), os.scandir(self) as entries:
             return [(prefix + entry.name, entry.stat().st_size) for entry in entries if entry.is_file()]
         return []
-
-    def free_bytes(self) -> int | None:
-        """Return the free bytes of the disk that holds this folder."""
-        return shutil.disk_usage(self).free
-
-    def is_inconclusive(self, error: OSError) -> bool:
-        """Return whether a read error leaves open what exists."""
-        del error
-        return False
 
     def refresh(self) -> None:
         """List this folder: a network file system may cache until then that a file is missing."""
@@ -188,13 +178,6 @@ class LocalPath(PosixPath):
         """Open this file for one sequential read: yield its size and an iterator over its blocks."""
         with self.open("rb", buffering=0) as file:
             yield os.fstat(file.fileno()).st_size, iter(lambda: file.read(block_bytes), b"")
-
-    @contextmanager
-    def zip_archive(self, request_bytes: int = 0) -> Iterator[zipfile.ZipFile]:
-        """Open this zip file."""
-        del request_bytes
-        with self.regular().open("rb") as file, zipfile.ZipFile(file) as archive:
-            yield archive
 
     def zarr_store(self) -> Any:
         """Return the Zarr store of the array or group at this path."""

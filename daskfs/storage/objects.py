@@ -11,7 +11,6 @@ import stat
 import tempfile
 import threading
 import time
-import zipfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -218,14 +217,6 @@ class ObjectPath:
         """Return a context that turns errors of this path into :class:`OSError`."""
         return as_os_errors(self)
 
-    def is_inconclusive(self, error: OSError) -> bool:
-        """Return whether a read error leaves open what exists: the store may not have responded."""
-        return not isinstance(error, FileNotFoundError)
-
-    def free_bytes(self) -> int | None:
-        """Return None: a store has no end."""
-        return None
-
     def refresh(self) -> None:
         """Do nothing: a written object is visible at once."""
 
@@ -346,12 +337,6 @@ class ObjectPath:
         with as_os_errors(self):
             answer = client_of(self.root).get(self.key)
             yield int(answer.meta["size"]), (memoryview(block) for block in answer.stream(min_chunk_size=block_bytes))
-
-    @contextmanager
-    def zip_archive(self, request_bytes: int = REQUEST_BYTES) -> Iterator[zipfile.ZipFile]:
-        """Open a zip file, which is read with requests of these bytes."""
-        with self.open("rb", request_bytes) as file, zipfile.ZipFile(file) as archive:
-            yield archive
 
     def fill(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers with bytes from given offsets, see :data:`Fill`."""

@@ -330,18 +330,17 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
     """
     import zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
-    from zarr.core.buffer import default_buffer_prototype
-    from zarr.storage import MemoryStore
 
-    array = zarr.create_array(
-        store=MemoryStore(),
+    files: dict[str, Any] = {}
+    zarr.create_array(
+        store=files,
         shape=shape,
         dtype=dtype,
         chunks=chunks,
         compressors=[BloscCodec(cname=COMPRESSOR, clevel=BLOSC_LEVEL, shuffle="shuffle"), Crc32cCodec()],
         fill_value=0,
     )
-    return array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()
+    return bytes(files[METADATA].to_bytes())
 
 
 def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:

@@ -112,14 +112,14 @@ def _differing(
 
 
 def _checksum(root: StoragePath, stated: _Stated) -> int | None:
-    """Return the checksum of an output, None if it is missing, damaged or unreadable; raise inconclusive errors."""
+    """Return the checksum of an output, None if it is missing, damaged or, on a disk, unreadable."""
     try:
         if stated.is_object:
             return zlib.crc32((root / stated.name).read_buffer())
         _, checksum, carried = read_checksums(root / stated.name, is_chunk=True)
         return checksum if checksum == carried else None
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and root.is_inconclusive(error):
+        if root.is_remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise
         return None
 

@@ -73,9 +73,8 @@ def sample_rows(shape: Shape) -> np.ndarray:
     x_bytes = (shape.nnz or 0) * (shape.itemsize + 4) if shape.is_sparse else shape.x_bytes
     row_bytes = max(1, x_bytes // max(shape.n_samples, 1))
     fitting = max(256, SAMPLE_BYTES // row_bytes)
-    count = int(np.clip(shape.n_samples // SAMPLE_SHARE, SAMPLE_ROWS[0], SAMPLE_ROWS[1]))
-    count = min(count, fitting, shape.n_samples)
-    return spread_rows(shape.n_samples, count)
+    count = int(np.clip(shape.n_samples // SAMPLE_SHARE, *SAMPLE_ROWS))
+    return spread_rows(shape.n_samples, min(count, fitting, shape.n_samples))
 
 
 def spread_rows(n_rows: int, count: int) -> np.ndarray:
