@@ -440,8 +440,8 @@ class _Runs:
         """Return the entries of a column where a mask over all of them is True; other pieces are not read."""
         chosen = np.empty((np.count_nonzero(mask), *row_shape), dtype)
         pieces = [piece for piece in self._pieces if piece.column == column]
-        ends = np.cumsum([piece.n_rows for piece in pieces], dtype=np.int64)
-        masks = [mask[end - piece.n_rows : end] for piece, end in zip(pieces, ends, strict=True)]
+        ends = np.cumsum([piece.shape[0] for piece in pieces], dtype=np.int64)
+        masks = [mask[end - piece.shape[0] : end] for piece, end in zip(pieces, ends, strict=True)]
         read = read_pieces(self._store, (piece for piece, part in zip(pieces, masks, strict=True) if part.any()))
         done = 0
         for part in filter(np.any, masks):

@@ -18,17 +18,15 @@ from typing import TypeVar
 from daskfs.errors import InputError, JobError
 from daskfs.storage.clients import Access, AccessRows, access_rows, apply_access, configured, first_line, reached_by
 from daskfs.storage.local import LocalPath
-from daskfs.storage.objects import AHEAD_BYTES, MAX_REQUESTS, NEW, Fill, ObjectPath, Tag, map_ordered
+from daskfs.storage.objects import AHEAD_BYTES, MAX_REQUESTS, Fill, ObjectPath, map_ordered
 
 # names of the other files that are imported from here
 __all__ = [
-    "NEW",
     "Access",
     "AccessRows",
     "Fill",
     "LocalPath",
     "ObjectPath",
-    "Tag",
     "access_rows",
     "apply_access",
     "configured",

@@ -56,14 +56,8 @@ class Access:
 _access: dict[str, Access] = {}
 
 
-def configure(access: Mapping[str, Access]) -> None:
-    """Set the access of buckets by URL (``s3://bucket``), for this process until the next call."""
-    _access.clear()
-    _access.update(access)
-
-
 def configured() -> dict[str, Access]:
-    """Return the access of buckets set by :func:`configure`."""
+    """Return the access of buckets that :func:`reached_by` or :func:`apply_access` has set."""
     return dict(_access)
 
 
@@ -83,13 +77,15 @@ def apply_access(rows: AccessRows) -> None:
 
 @contextmanager
 def reached_by(access: Mapping[str, Access]) -> Iterator[None]:
-    """Set the access of buckets within a block."""
+    """Set the access of buckets by URL (``s3://bucket``), for this process within a block."""
     before = configured()
-    configure(access)
+    _access.clear()
+    _access.update(access)
     try:
         yield
     finally:
-        configure(before)
+        _access.clear()
+        _access.update(before)
 
 
 def client_of(root: str) -> Any:

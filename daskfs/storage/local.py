@@ -221,19 +221,18 @@ class LocalPath(PosixPath):
         """
         for path in tree.files_below():
             path.sync()
-        if self.is_dir() or tree.is_dir():
+        is_folder = self.is_dir() or tree.is_dir()
+        aside = self.with_name(f".{self.name}.{os.getpid()}.old")
+        if is_folder:
             for folder, _, _ in os.walk(tree):
                 LocalPath(folder).sync()
-            aside = self.with_name(f".{self.name}.{os.getpid()}.old")
             aside.remove()
             if self.is_there():
                 self.replace(aside)
-            tree.replace(self)
-            self.parent.sync()
+        tree.replace(self)
+        self.parent.sync()
+        if is_folder:
             aside.remove()
-        else:
-            tree.replace(self)
-            self.parent.sync()
 
     def sync(self) -> None:
         """Wait until the contents of this file, or the names in this folder, are on the disk."""

@@ -315,8 +315,7 @@ def _has_failed(error: BaseException) -> bool:
 def _is_plain(metadata: Mapping[str, Any]) -> bool:
     """Return whether chunks have the codecs of :func:`zarr_document`, and they and this machine are little-endian."""
     codecs = metadata.get("codecs", ())
-    names = [codec.get("name") for codec in codecs]
-    if names != ["bytes", "blosc", "crc32c"]:
+    if [codec.get("name") for codec in codecs] != ["bytes", "blosc", "crc32c"]:
         return False
     endian = codecs[0].get("configuration", {}).get("endian") or "little"  # dtypes of one byte have none
     return bool(endian == sys.byteorder == "little")
@@ -351,14 +350,13 @@ def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     import zarr
     from zarr.errors import MetadataValidationError
 
-    problems = (MetadataValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
     try:
         metadata = json.loads((root / METADATA).read_bytes() if document is None else document)
         check_codecs(metadata, root)
         return zarr.Array.from_dict(_noting_store(root), metadata).with_config({"write_empty_chunks": True})
     except InputError as error:
         raise StoreError(str(error).removesuffix(".")) from None
-    except (*problems, *ABSENT) as error:
+    except (MetadataValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError, *ABSENT) as error:
         msg = f"no readable Zarr array at {root}: {error}"
         raise StoreError(msg) from error
 

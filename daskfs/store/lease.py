@@ -22,7 +22,7 @@ from typing import Any
 import dask
 
 from daskfs.errors import InUseError, StoreError
-from daskfs.storage import NEW, ObjectPath, Tag
+from daskfs.storage.objects import NEW, ObjectPath, Tag
 from daskfs.store.second_look import look_twice
 
 LEASE_KEY = "daskfs.lease-seconds"

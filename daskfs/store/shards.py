@@ -101,11 +101,6 @@ class StoredPiece(NamedTuple):
     checksum: int
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.shape[0]
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the values."""
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize

@@ -291,9 +291,8 @@ class Store:
         except (ValueError, RecursionError) as error:
             raise self._damage_error(name, f"is damaged: {error}") from error
         if not isinstance(value, kind):
-            raise self._damage_error(
-                name, f"is damaged: it holds {'a list' if isinstance(value, list) else 'no object'}."
-            )
+            content = "a list" if isinstance(value, list) else "no object"
+            raise self._damage_error(name, f"is damaged: it holds {content}.")
         if name not in DOCUMENT_NAMES or self.root is None:
             return value
         if (document := from_document(name, cast("dict[str, Any]", value))) is None:
@@ -318,10 +317,8 @@ class Store:
         """Write small arrays, of any shape and dtype, and facts as one object: one file instead of a folder each."""
         count_bytes(written=sum(values.nbytes for values in arrays.values()))
         if self.root is None:  # packing takes longer than a round of few rows
-            self._together[name] = (
-                {key: values.copy() for key, values in arrays.items()},
-                _copy_json(dict(facts or {})),
-            )
+            copies = {key: values.copy() for key, values in arrays.items()}
+            self._together[name] = copies, _copy_json(dict(facts or {}))
             return
         named: dict[str, Any] = {f"a-{key}": np.asarray(values, order="C") for key, values in arrays.items()}
         kinds = {key: [values.dtype.str, values.shape] for key, values in named.items()}

@@ -6,7 +6,7 @@ wrong file this saves hours. ``daskfs inspect`` counts them over all rows in one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,20 +33,9 @@ def check_finite(
 ) -> None:
     """Check that every value and its square are finite, and that those of `whole` columns do not underflow.
 
-    Parameters
-    ----------
-    block
-        Some rows, shape (n_rows, n_features), dense or sparse.
-    first_row
-        Index of the first of them.
-    names
-        Names of the columns, if any.
-    origin
-        Source of the rows, for messages.
-    may_miss
-        Whether NaN is allowed.
-    remedy
-        Another remedy for missing values, a clause.
+    Rows have shape (n_rows, n_features), dense or sparse. In messages they begin at `first_row` of `origin`, columns
+    have `names`, if any, and `remedy` is a clause with another remedy for missing values. NaN is allowed if values
+    `may_miss`.
 
     Raises
     ------
@@ -122,9 +111,7 @@ def _places(block: Block, chosen: Any) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return entries.row[chosen], entries.col[chosen], entries.data[chosen]
 
 
-def check_spread(
-    low: np.ndarray, high: np.ndarray, origin: str, names: tuple[str, ...] | list[str] | None = None
-) -> None:
+def check_spread(low: np.ndarray, high: np.ndarray, origin: str, names: Sequence[str] | None) -> None:
     """Raise :class:`InputError` for columns whose smallest and largest values differ, but by too little to be squared.
 
     `low` and `high` have shape (width,).
@@ -139,5 +126,5 @@ def check_spread(
         raise InputError(msg)
 
 
-def _name_of(column: int, names: tuple[str, ...] | list[str] | None) -> str:
+def _name_of(column: int, names: Sequence[str] | None) -> str:
     return f"column {column}" + (f" ('{names[column]}')" if names is not None else "")
