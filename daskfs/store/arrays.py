@@ -246,11 +246,8 @@ class ChunkedArray:
 
     def _missing(self, path: StoragePath) -> DamagedError:
         assert self._watch is not None
-        is_there = path.is_there()
-        if self._watch.epoch.may_change():
-            try_to_remove(path)
-        remedy = self._watch.epoch.remedy
-        return DamagedError(f"chunk {path} is {'no file' if is_there else 'missing'}: {remedy}", [path])
+        what = "no file" if path.is_there() else "missing"
+        return self._watch.epoch.remove_damaged(path, f"chunk {path} is {what}:")
 
     def _remove_damaged(self, positions: list[tuple[int, ...]]) -> list[StoragePath]:
         """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""

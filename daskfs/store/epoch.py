@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import InUseError, StoreError
+from daskfs.errors import DamagedError, InUseError, StoreError
 from daskfs.storage import StoragePath
 from daskfs.store import layout
 from daskfs.store.records import EPOCH_DIGITS, epoch_of, place_of, with_checksum, without_checksum
 from daskfs.store.second_look import ABSENT, look_twice
-from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
 
 CHECK_SECONDS = {True: 10.0, False: 1.0}
 """Seconds for which a check of the epoch is valid, in an object store (True) and on a disk (False)."""
@@ -84,6 +84,12 @@ class Epoch:
         """Return whether this process may delete damaged files and note failures; raise as :meth:`check` does."""
         self.check(now=True)
         return True
+
+    def remove_damaged(self, path: StoragePath, problem: str) -> DamagedError:
+        """Delete a damaged or missing file, if this process may, and return the error of a problem with the remedy."""
+        if self.may_change():
+            try_to_remove(path)
+        return DamagedError(f"{problem} {self.remedy}", [path])
 
     def read_current(self) -> str | None:
         """Return the name of the epoch that the store is in now, None if no driver has begun one."""

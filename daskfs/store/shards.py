@@ -19,13 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskfs.errors import DamagedError
 from daskfs.storage import map_concurrent
 from daskfs.store.arrays import checksum_of, count_bytes, counted_bytes, decode, encode
 from daskfs.store.layout import SHARD, SHARD_INDEX
 from daskfs.store.second_look import ABSENT, look_twice
 from daskfs.store.store import Store
-from daskfs.store.write_errors import try_to_remove
 
 ADJACENT_BYTES = 2**22
 """Bytes of adjacent pieces, decoded, that are read at once; a larger piece is read alone."""
@@ -183,11 +181,8 @@ def _read_run(store: Store, run: Sequence[StoredPiece]) -> list[np.ndarray]:
     try:
         return look_twice(path, look, *UNREADABLE_SHARD)
     except UNREADABLE_SHARD as error:
-        if store.epoch.may_change():
-            try_to_remove(path)
         what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
-        msg = f"{path} {what}: {store.epoch.remedy}"
-        raise DamagedError(msg, [path]) from error
+        raise store.epoch.remove_damaged(path, f"{path} {what}:") from error
 
 
 def _decode_piece(piece: StoredPiece, block: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ from daskfs.store.outputs import OutputLog
 from daskfs.store.record_files import RecordFiles, Records
 from daskfs.store.seals import Seals
 from daskfs.store.second_look import look_twice
-from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors, try_to_remove
+from daskfs.store.write_errors import MADE_AGAIN, explain_write_errors
 
 MAX_OPENED = 4096
 """Arrays kept open, 3 kB each. A loop opens others in every round, and a pass over sparse X three for each band."""
@@ -201,10 +201,7 @@ class Store:
         except DamagedError:
             raise
         except StoreError as error:
-            if self.epoch.may_change():
-                try_to_remove(path / METADATA)
-            msg = f"{str(error).removesuffix('.')}. {self.epoch.remedy}"
-            raise DamagedError(msg, [path / METADATA]) from error
+            raise self.epoch.remove_damaged(path / METADATA, f"{str(error).removesuffix('.')}.") from error
 
     def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
         """Store a whole array that one unit owns, of any shape and dtype."""
