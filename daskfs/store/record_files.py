@@ -56,7 +56,7 @@ class Records:
                 return
             if remaining[0] == read_again:
                 msg = f"unit {read_again} of stage {stage} has no readable record: {MADE_AGAIN}"
-                raise DamagedError(msg, self._paths(stage, read_again))
+                raise DamagedError(msg, filter(None, [self._path(stage, read_again)]))
             read_again = remaining[0]
             self.forget(stage)  # it may have been written again since
 
@@ -91,10 +91,10 @@ class Records:
     def forget(self, stage: str | None = None) -> None:
         """Read the records of a stage, of all unless given, again when they are next needed."""
 
-    def _paths(self, stage: str, unit: int) -> list[StoragePath]:
-        """Return the path of the file that a unit's record is written to; none for a store in memory."""
+    def _path(self, stage: str, unit: int) -> StoragePath | None:
+        """Return the path of the file that a unit's record is written to; None for a store in memory."""
         del stage, unit
-        return []
+        return None
 
 
 class RecordFiles(Records):
@@ -208,9 +208,6 @@ class RecordFiles(Records):
         """Forget all records on a worker, since the driver and other workers have written more."""
         if self._is_worker:
             self.forget()
-
-    def _paths(self, stage: str, unit: int) -> list[StoragePath]:
-        return [self._path(stage, unit)]
 
     def write(self, record: Record) -> None:
         """Record a finished unit, in the process that ran it and after all its outputs are written.
