@@ -48,13 +48,13 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
     import dask
     import distributed  # noqa: F401 - imported inside the block, its defaults would be dropped with the settings
 
-    serving = _serving(settings)
+    start_cluster = _find_starter(settings)
     # set the scheduler here, so that the end of this block resets it even if a client fails to connect
     with (
         undisturbed(at_once=False) as hold_signals,
         _quiet(),
         dask.config.set({**settings.told_to_dask, "scheduler": dask.config.get("scheduler", None)}),
-        serving(settings) as client,
+        start_cluster(settings) as client,
     ):
         try:
             yield client
@@ -62,7 +62,7 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
             hold_signals()
 
 
-def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
+def _find_starter(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
     """Return the context manager that starts or joins the kind of cluster of a job."""
     if settings.is_joined:
         kind = "existing"
@@ -81,8 +81,7 @@ def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractC
         # dask-jobqueue installs a handler for Ctrl-C when it is imported
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
-    serving: Callable[[ClusterSettings], AbstractContextManager[Client]] = module.start_cluster
-    return serving
+    return module.start_cluster
 
 
 @contextmanager

@@ -145,8 +145,7 @@ class Pool:
 
     def processing(self) -> dict[str, str]:
         """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""
-        keys_by_worker = {} if self.client is None else self._answer("processing")
-        return {str(key): worker for worker, keys in keys_by_worker.items() for key in keys}
+        return {str(key): worker for worker, keys in self._answer("processing").items() for key in keys}
 
     def last_words(self, worker: str, state: WorkerState | None = None) -> dict[str, Any]:
         """Return name and host of a lost worker, its memory at its last report, and how its process ended.
@@ -190,14 +189,12 @@ class Pool:
             left = self.patience - (time.monotonic() - began)
             timeout = seconds or max(left / 2, min(left, self.answer_seconds))
             try:
-                answer: T = self.client.sync(question, callback_timeout=timeout)
+                return self.client.sync(question, callback_timeout=timeout)
             except OSError as error:
                 if self.client.status == "closed" or time.monotonic() - began + RETRY_SECONDS >= self.patience:
                     raise ClusterError(self._lost(error, since)) from error
             except RuntimeError as error:  # the client's event loop has ended
                 raise ClusterError(self._lost(error, since)) from error
-            else:
-                return answer
             threading.Event().wait(RETRY_SECONDS)
             check_stopped()
 
@@ -229,8 +226,7 @@ class Pool:
         assert self.client is not None
         if self.client.status == "closed":  # what it raises differs between versions of Dask
             raise ClusterError(lost_scheduler(OSError("the client is closed")))
-        futures: list[Future[Any]] = self.client.map(function, *arguments, **options)
-        return futures
+        return self.client.map(function, *arguments, **options)
 
     def complete(self) -> None:
         """Begin to replace the lost workers of a cluster started for the run."""
