@@ -43,18 +43,12 @@ class Silent(Progress):
 
 
 class StageClock:
-    """Counts the units and bytes of a stage, or the rounds and bytes of the loop that begins with it."""
+    """Numbers of units and bytes of a stage, or of rounds and bytes of the loop that begins with it."""
 
     def __init__(self, stage: Stage, n_pending: int) -> None:
         self.name, self.loop = stage.loop or stage.name, stage.loop
         self.n_units, self.done, self.bytes, self.round = n_pending, 0, 0, 0
         self.started = time.monotonic()
-
-    def count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        """Count one unit."""
-        self.done += 1
-        self.round = unit // stage.n_units + 1
-        self.bytes += int(facts.get("bytes_read", 0)) + int(facts.get("bytes_written", 0))
 
     @property
     def rate(self) -> float:
@@ -87,7 +81,9 @@ class Clocks:
     def count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> StageClock:
         """Count one unit of a stage that has begun, and return its clock."""
         clock = self._clocks[stage.loop or stage.name]
-        clock.count(stage, unit, facts)
+        clock.done += 1
+        clock.round = unit // stage.n_units + 1
+        clock.bytes += int(facts.get("bytes_read", 0)) + int(facts.get("bytes_written", 0))
         return clock
 
     @property
