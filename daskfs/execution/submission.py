@@ -161,8 +161,8 @@ def run_stages(
                         if pool.client is None:
                             run_stage(context, early, units, pool, identity, report, inputs)
                         else:
-                            recorded = _begin_units(context, early, units, report)
-                            flight = Flight(context, early, units, pool, identity, recorded, inputs)
+                            report_unit = _begin_units(context, early, units, report)
+                            flight = Flight(context, early, units, pool, identity, report_unit, inputs)
                             beside[early.name] = stack.enter_context(flight)
                 if loop:
                     _run_loop(context, stages_of_loop, stages, pool, identity, report, begin, beside.values())
@@ -229,12 +229,12 @@ def run_stage(
         or all workers are gone.
     """
     units = list(units)
-    recorded = _begin_units(context, stage, units, report)
+    report_unit = _begin_units(context, stage, units, report)
     if pool.client is None:
-        _run_here(context, stage, units, pool, recorded, inputs)
+        _run_here(context, stage, units, pool, report_unit, inputs)
         context.store.records.close(stage.name)
         return
-    with Flight(context, stage, units, pool, identity, recorded, inputs) as flight:
+    with Flight(context, stage, units, pool, identity, report_unit, inputs) as flight:
         flight.finish(beside)
 
 
