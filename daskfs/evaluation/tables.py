@@ -15,10 +15,11 @@ from daskfs.store.store import Store
 ColumnType = Literal["string", "int64", "float64", "bool"]
 
 _NAMES: Mapping[ColumnType, str] = {
-    "string": "method other model metric setting name",
-    "int64": "n_selected n_labeled n_classes n_tested n_values n_pairs n_rankings repeat fold subset draw feature",
+    "string": "method other best model metric setting name data_set",
+    "int64": "n_selected n_labeled n_classes n_tested n_values n_pairs n_rankings n_data_sets repeat fold subset draw "
+    "feature",
     "float64": "labels value mean std low high p_value difference transductive inductive gap kuncheva jaccard "
-    "frequency mean_rank rank_low rank_high",
+    "frequency rank mean_rank average_rank rank_low rank_high",
     "bool": "higher_is_better",
 }
 _TYPES = {name: kind for kind, names in _NAMES.items() for name in names.split()}

@@ -20,7 +20,7 @@ from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
-from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, reversed_pair, write_table
+from daskfs.evaluation.tables import AMOUNTS, TESTED, Table, read_table, reversed_pair, typed, write_table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.execution.progress import Silent
 from daskfs.job.checks import check_block
@@ -33,8 +33,6 @@ from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.version import __version__
 
-Row = Mapping[str, Any]
-
 
 class CompareBlock(Block):
     """Keys that choose the value of a method on a data set."""
@@ -45,28 +43,9 @@ class CompareBlock(Block):
     setting: Setting | None = Field(None, description="null: inductive where all runs are evaluated so.")
 
 
-RANK_COLUMNS: Mapping[str, ColumnType] = {"method": "string", "average_rank": "float64", "n_data_sets": "int64"}
-MEAN_COLUMNS: Mapping[str, ColumnType] = {
-    "data_set": "string",
-    "method": "string",
-    "setting": "string",
-    "model": "string",
-    "metric": "string",
-    "mean": "float64",
-    "rank": "float64",
-    "higher_is_better": "bool",
-}
-DIFFERENCE_COLUMNS: Mapping[str, ColumnType] = {
-    "data_set": "string",
-    "setting": "string",
-    "model": "string",
-    "metric": "string",
-    **AMOUNTS,
-    "best": "string",
-    "other": "string",
-    "difference": "float64",
-    **TESTED,
-}
+RANK_COLUMNS = typed("method average_rank n_data_sets")
+MEAN_COLUMNS = typed("data_set method setting model metric mean rank higher_is_better")
+DIFFERENCE_COLUMNS = {**typed("data_set setting model metric"), **AMOUNTS, **typed("best other difference"), **TESTED}
 
 
 @dataclass(frozen=True)
@@ -261,7 +240,7 @@ def compare(
         "friedman": None,
         "critical_difference": None,
         "alike": [],
-        "data_sets": [_comparison_facts(one, _ranks_on(one), output) for one in judged],
+        "data_sets": [_comparison_facts(one, output) for one in judged],
         "notes": [*notes, *(text for one in judged for text in one.notes), *ranked.notes],
     }
     if len(runs) > 1 and len(ranked.methods) > 1:
@@ -280,13 +259,9 @@ def compare(
     return summary
 
 
-def _ranks_on(one: _Judged) -> dict[str, float]:
+def _comparison_facts(one: _Judged, output: Store) -> dict[str, Any]:
     values = np.array([list(one.means.values())])
-    ranks = rank_table(values, higher_is_better=one.higher_is_better)[0]
-    return dict(zip(one.means, ranks.tolist(), strict=True))
-
-
-def _comparison_facts(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[str, Any]:
+    ranks = dict(zip(one.means, rank_table(values, higher_is_better=one.higher_is_better)[0].tolist(), strict=True))
     data = one.run.manifest["data"]
     report = one.run.store.path(layout.REPORT_HTML)
     return {
