@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from daskfs.criteria.registry import Method, check_labels
 from daskfs.data_block import DataBlock
@@ -42,12 +41,8 @@ class Batch:
     n_rows: int
     n_labeled: int
     classes: dict[str, int]
-    methods: tuple[str, ...]
+    methods: list[str]
     left_out: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a JSON-able dict."""
-        return asdict(self) | {"methods": list(self.methods)}
 
 
 def check_batches(job: Job) -> None:
@@ -83,7 +78,7 @@ def find_batches(job: Job, tiles: Tiles) -> list[Batch]:
                 _check_serves(job, method, batch_labels, n_rows)
             except InputError as error:
                 left_out[method.label] = str(error)
-        served = tuple(method.label for method in methods if method.label not in left_out)
+        served = [method.label for method in methods if method.label not in left_out]
         batches.append(Batch(number, name, n_rows, *_counts(batch_labels), served, left_out))
     for method in methods:
         if not any(method.label in batch.methods for batch in batches):

@@ -132,7 +132,9 @@ def estimate_job(job: Job, bandwidth: int | None = None, progress: Progress | No
         if progress is not None:  # of its displays, messages alone, and no end
             tell.message = progress.message  # type: ignore[method-assign]
         first = {} if is_whole else _run_part(job, run, FIRST_ROWS, client, tell)
-        start = perf_counter() - began - _seconds_of_others(first, run.stages)
+        # few rows may take another route: what its stages take alone is no part of what any run takes
+        names = {stage.name for stage in run.stages}
+        start = perf_counter() - began - sum(stage.seconds for name, stage in first.items() if name not in names)
         sizes = [n_rows] if is_whole else [n_rows // SMALLER, n_rows]
         parts = [_run_part(job, run, size, client, tell) for size in sizes]
     took, planned = perf_counter() - began, describe_plan(job, run)
@@ -247,12 +249,6 @@ def _work(stage: Stage, n_rows: int) -> float:
     if (tiles := stage.parameters_of(COLUMNS_STAGE)) is not None:
         return tiles.shape.n_bands
     return n_rows if stage.is_of(SCORE_STAGE) else stage.bytes_read + stage.bytes_written
-
-
-def _seconds_of_others(part: Mapping[str, Measured], stages: Sequence[Stage]) -> float:
-    """Return the seconds of those stages of a part that the whole has not: few rows may take another route."""
-    names = {stage.name for stage in stages}
-    return sum(stage.seconds for name, stage in part.items() if name not in names)
 
 
 def _named_alike(stage: Stage, stages: Sequence[Stage], part: Mapping[str, Measured]) -> str | None:

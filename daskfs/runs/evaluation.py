@@ -30,7 +30,7 @@ from daskfs.ranking.batches import within_batch
 from daskfs.report.trust import LABELS_SEEN
 from daskfs.run_warning import LIMITS, VOIDS, RunWarning
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
-from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest
+from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest, total
 from daskfs.stages.stage import Stage
 from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
@@ -58,16 +58,6 @@ NO_FEATURE = {"classification": "MajorityClass", "regression": "MedianTarget"}
 """Names of the baselines."""
 
 
-def wanted_evaluation(job: Job, *, has_labels: bool) -> EvaluateBlock | None:
-    """Return the job's evaluate block, None without labels; :class:`InputError` if the job sets it without labels."""
-    if job.evaluate is None or has_labels:
-        return job.evaluate
-    if "evaluate" in job.model_fields_set:
-        msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
-        raise InputError(msg)
-    return None
-
-
 def plan_evaluation(
     job: Job, tiles: TilePlan, chain: Chain, names: Sequence[str] | None
 ) -> tuple[list[Stage], list[RunWarning]]:
@@ -75,11 +65,16 @@ def plan_evaluation(
 
     `chain` is that of the run, with the rankings that are evaluated; `names` are the feature names, None if not known.
     The first extent that fits is used. If none fits, an evaluation whose `setting` the job names is planned, for the
-    memory check to refuse, and any other is left out.
+    memory check to refuse, and any other is left out. Raise :class:`InputError` if the job sets one without labels.
     """
-    evaluate = wanted_evaluation(job, has_labels=tiles.has_labels)
+    evaluate = job.evaluate
     if evaluate is None:
         return [], []
+    if not tiles.has_labels:
+        if "evaluate" not in job.model_fields_set:
+            return [], []
+        msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
+        raise InputError(msg)
     methods, process, memory_limit = chain.all_methods, chain.scored_process, chain.memory_limit
     # keep and drop lists refer to features by index, and batches are ranked separately: do not thin features there
     joint = [] if chain.redundancy is not None or tiles.has_batch else methods
@@ -277,7 +272,8 @@ def _ranking_memory(
     # with pairwise missing values: copies of X in which no value is missing, of sparse X also by column
     filled = sample_cost("rows where nothing is missing", used, 3 if used.is_sparse else 1) if tiles.is_pairwise else ()
     searching, scoring = (
-        (*_of_fullest(wanted_lists, process), *filled) for wanted_lists in (search_chain.stages(), rankings)
+        (*max((stage.cost for stage in stages), key=total, default=process), *filled)
+        for stages in (search_chain.stages(), rankings)
     )
     if (columns := anew.search.rep_columns) is not None:
         searching = (*searching, Array("representation of the rows, as read and stored", (2, used.n_samples, columns)))
@@ -291,13 +287,6 @@ def _ranking_memory(
         of_batch = (*twice(list_arrays), *sample_cost("rows of a batch, and those that are seen of it", used, 2))
         return Inside(process, (*fullest(searching, scoring), *of_batch), ())
     return Inside(searching, scoring, list_arrays)
-
-
-def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:
-    """Return the cost of the stage with the highest peak memory, or `process` if there is no stage."""
-    if not stages:
-        return process
-    return max(stages, key=lambda stage: stage.peak_bytes).cost
 
 
 def _class_subsets(evaluate: EvaluateBlock, n_classes: int | None) -> tuple[tuple[int | None, int | None], ...]:

@@ -140,8 +140,6 @@ def _run(
 
 
 class _Execution:
-    """Execution of a job."""
-
     def __init__(
         self, job: Job, run: ActiveRun, superseded: str, command: str | None, adapt: Callable[[Plan], Plan]
     ) -> None:
@@ -207,7 +205,8 @@ class _Execution:
         jobs = batch_jobs(self.job, self.store.url, finished, batches)
         for name, job in jobs.items():
             with error_context("batch", name):
-                check_planned(job, workers)
+                batch_tiles = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", workers)
+                check_memory((*batch_tiles.stages, *plan_run(job, batch_tiles, None, workers).stages), workers)
         display = threading.Lock()
 
         def ranked(name: str) -> dict[str, Any]:
@@ -221,11 +220,10 @@ class _Execution:
         for name, manifest in done.items():
             for stage, count in manifest.pop("recomputed").items():
                 self.run.recomputed[f"batch {name}, {stage}"] = count
-        for manifest in done.values():
             manifest["report"] = as_path(manifest["report"]).name_below(self.store.path(""))
         keys = ("seconds", "peak_bytes", "planned_peak_bytes", "warnings", "report")
         return [
-            {**batch.to_json(), **{key: done[batch.name][key] for key in keys if batch.name in done}}
+            {**dataclasses.asdict(batch), **{key: done[batch.name][key] for key in keys if batch.name in done}}
             for batch in batches
         ]
 
@@ -274,13 +272,6 @@ def run_at_once(run: Callable[[str], Result], names: Iterable[str], n: int) -> d
                 future.cancel()
 
 
-def check_planned(job: Job, workers: Workers) -> None:
-    """Raise :class:`MemoryPlanError` if the job of a batch, which has not begun, does not fit a worker."""
-    url = f"{as_path(job.output.path)}/{layout.TILES_DIR}"
-    tiles = plan_tiles(job.data, url, workers)
-    check_memory((*tiles.stages, *plan_run(job, tiles, None, workers).stages), workers)
-
-
 def _warnings_of_surroundings(store: Store, pool: Pool, planned: Workers) -> Iterator[str]:
     workers, silent = pool.heard()
     if planned.warning:
@@ -321,7 +312,7 @@ def check_apart(job: Job, store: Store) -> None:
         ("graph.use_rep", job.graph.use_rep, ""),
         ("data.source", job.data.source, layout.TILES_DIR),
     )
-    for key, path, folder in [(key, as_path(name), folder) for key, name, folder in named if name is not None]:
-        if path.lies_in(store.path(folder)):
+    for key, name, folder in named:
+        if name is not None and (path := as_path(name)).lies_in(store.path(folder)):
             msg = f"{key} {path} lies in output.path {store.url}: choose another output.path."
             raise JobError(msg)

@@ -10,7 +10,6 @@ from daskfs.stages.cost import DRIVER, Workers
 from daskfs.stages.machine import machine_cores, machine_memory
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.shape import Shape
 
 FEW_SECONDS = 5.0
 """Estimated seconds of one core up to which a run takes less time in one process than with workers to start."""
@@ -36,18 +35,13 @@ def settled_cluster(job: Job) -> ClusterSettings:
     if settings.is_joined or settings.slurm is not None or settings.kubernetes is not None:
         return settings.model_copy(update={"workers": ELSEWHERE})
     shape = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", Workers()).shape
-    if run_seconds(job, shape) <= FEW_SECONDS:
+    # of the rankings, and of those of an evaluation
+    methods = job.make_methods("classification" if job.data.task == "auto" else job.data.task)
+    again = 0 if job.evaluate is None else job.evaluate.n_splits * job.evaluate.n_repeats
+    if (1 + again) * ranking_seconds(shape, methods) <= FEW_SECONDS:
         return settings.model_copy(update={"workers": 0})
     room = machine_memory().nbytes - DRIVER.nbytes
     if settings.memory_limit is None and room < LEAST_MEMORY:
         return settings.model_copy(update={"workers": 0})  # one process has it all
     fitting = room // (settings.memory_limit or LEAST_MEMORY)
-    n_workers = max(1, min(machine_cores() // settings.threads, fitting))
-    return settings.model_copy(update={"workers": n_workers})
-
-
-def run_seconds(job: Job, shape: Shape) -> float:
-    """Estimate from sizes the seconds of one core that a job takes: its rankings, and those of an evaluation."""
-    methods = job.make_methods("classification" if job.data.task == "auto" else job.data.task)
-    again = 0 if job.evaluate is None else job.evaluate.n_splits * job.evaluate.n_repeats
-    return (1 + again) * ranking_seconds(shape, methods)
+    return replace(settings, workers=max(1, min(machine_cores() // settings.threads, fitting)))
