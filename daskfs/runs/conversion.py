@@ -94,12 +94,8 @@ def write_tiles(
             if read_tile_info(store) is None and not has_read(stages, tiles.stages, store.url):
                 msg = f"the source of {store.url} changed since its conversion began: restore it, or delete the tiles."
                 raise StoreError(msg)
-            tiles = dataclasses.replace(  # keep the tile shape, whatever the memory limit is now
-                tiles,
-                shape=parameters_of(stages).shape,
-                write_x=parameters_of(stages).write_x,
-                stages=stages,
-            )
+            begun = parameters_of(stages)  # keep the tile shape, whatever the memory limit is now
+            tiles = dataclasses.replace(tiles, shape=begun.shape, write_x=begun.write_x, stages=stages)
         with connect(settings) as client:
 
             def report(stage: Stage, unit: int, facts: dict[str, Any]) -> None:

@@ -65,9 +65,7 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
         if stages and (damaged := context.store.seals.damaged()):
             inputs_of(context, None, 0, stages)
             context.store.seals.write()
-            run.tell(
-                f"{damaged[0]} is damaged or missing: it is written again.", damage_warning(list(map(str, damaged)))
-            )
+            run.tell(f"{damaged[0]} is damaged or missing: it is written again.", damage_warning(damaged))
     if any([has_pending(context, stage, stages, run.tell) for context, stages in contexts for stage in stages]):
         manifest["status"] = "running"
         store.write_json(layout.RUN_JSON, manifest)
@@ -77,7 +75,7 @@ def repair_finished(run: ActiveRun, tiles: TilePlan) -> dict[str, Any] | None:
     if not matches_manifest(store, manifest, layout.REPORT_HTML):
         path = store.path(layout.REPORT_HTML)
         path.remove()
-        run.tell(f"{path} is damaged or missing: it is written again.", damage_warning([str(path)]))
+        run.tell(f"{path} is damaged or missing: it is written again.", damage_warning([path]))
     if run.damages:
         earlier_warnings = map(RunWarning.from_json, manifest["warnings"])
         warnings = merge_warnings([*earlier_warnings, *(RunWarning("damage", CHANGES, text) for text in run.damages)])

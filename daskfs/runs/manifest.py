@@ -9,11 +9,11 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -368,9 +368,9 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
     return begun, difference
 
 
-def damage_warning(paths: Sequence[str]) -> str:
+def damage_warning(paths: Iterable[object]) -> str:
     """Return the warning about damaged or missing files."""
-    return f"{first_few(paths, 1)}: damaged or missing, and made again"
+    return f"{first_few(list(map(str, paths)), 1)}: damaged or missing, and made again"
 
 
 def _check_damaged(store: Store, begun: dict[str, Any], error: DamagedError) -> str:
@@ -496,13 +496,9 @@ def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bo
     False if the file cannot be read.
     """
     expected = manifest.get("files", {}).get(name)
+    path, read = store.path(name), partial(file_checksum, store, name)
     try:
-        return (
-            look_twice(
-                store.path(name), lambda: file_checksum(store, name), is_wrong=lambda checksum: checksum != expected
-            )
-            == expected
-        )
+        return look_twice(path, read, is_wrong=lambda checksum: checksum != expected) == expected
     except StoreError:
         return False
 

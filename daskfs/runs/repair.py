@@ -103,7 +103,7 @@ def restore_metadata(context: Context, stages: Sequence[Stage], tell: Tell) -> N
     for name, (shape, dtype, chunks) in shared_arrays(context, stages).items():
         path = context.store.path(name) / METADATA
         if not path.is_file() and not name.startswith(cleared):
-            tell(f"{path} is missing: it is written again.", damage_warning([str(path)]))
+            tell(f"{path} is missing: it is written again.", damage_warning([path]))
             with explain_write_errors(path):
                 path.remove()
             context.store.create(name, shape, dtype, chunks)

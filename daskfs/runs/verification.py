@@ -192,17 +192,13 @@ class _Check:
         """Check a run, those of its batches and the tiles that it reads."""
         try:
             manifest = read_manifest(store)
+            tiles = TilePlan.from_json(manifest["tiles"], store.url) if manifest.get("tiles") else None
         except StoreError as error:
             self._fail(store.path(layout.RUN_JSON), str(error))
+            return
+        if tiles is None:
             return
         is_finished = manifest["status"] == "done"
-        if not manifest.get("tiles"):
-            return
-        try:
-            tiles = TilePlan.from_json(manifest["tiles"], store.url)
-        except StoreError as error:
-            self._fail(store.path(layout.RUN_JSON), str(error))
-            return
         if tiles.stages:
             if problem := _source_problem(tiles.stages):
                 self.problems.append(problem)
@@ -270,10 +266,15 @@ class _Check:
     def _events(self, path: StoragePath) -> None:
         if not path.is_file():
             return
+        n_cut = 0
         with path.open("rb") as lines:
-            cut = sum(not _is_json(line) for line in lines)
-        if cut:
-            self.notes.append(f"{path}: {cut} lines were cut off; nothing depends on them")
+            for line in lines:
+                try:
+                    json.loads(line)
+                except ValueError:
+                    n_cut += 1
+        if n_cut:
+            self.notes.append(f"{path}: {n_cut} lines were cut off; nothing depends on them")
 
     # ------------------------------------------------------------------ the stages of one store
     def _stages(self, store: Store, stages: Sequence[Stage], *, is_finished: bool) -> None:
@@ -453,10 +454,8 @@ class _Unit:
 def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bool) -> tuple[str, int | None]:
     """Return the difference of an output from its record, empty if none, and its size, None for another one."""
     try:
-        if path.is_remote:
-            n_bytes, read, carried = with_retries(path, lambda: read_checksums(path, is_chunk=is_chunk))
-        else:
-            n_bytes, read, carried = read_checksums(path, is_chunk=is_chunk)
+        look = partial(read_checksums, path, is_chunk=is_chunk)
+        n_bytes, read, carried = with_retries(path, look) if path.is_remote else look()
     except (FileNotFoundError, NotADirectoryError):
         return IS_MISSING, None
     except IsADirectoryError:
@@ -480,14 +479,6 @@ def _source_problem(tiles: Sequence[Stage]) -> dict[str, Any] | None:
     path = as_path(changed)
     state = "changed since it was read" if path.exists() else "is gone"
     return _problem(path, f"the source {state}; a run that is not finished, or damaged, cannot go on with it")
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 def _contains(hashes: np.ndarray, value: int) -> bool:
