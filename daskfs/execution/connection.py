@@ -37,10 +37,8 @@ def prepare(settings: ClusterSettings, *, models: bool) -> None:
 def connect(settings: ClusterSettings) -> Iterator[Client | None]:
     """Yield a client with at least one worker; None means that units run in this process.
 
-    Raises
-    ------
-    ClusterError
-        If the scheduler cannot be reached, workers cannot be started, or no worker comes within ``wait_seconds``.
+    Raise :class:`ClusterError` if the scheduler cannot be reached, workers cannot be started, or no worker comes within
+    ``wait_seconds``.
     """
     if settings.workers == 0 and not settings.is_joined:
         yield None

@@ -115,12 +115,8 @@ class Pool:
     def heard(self) -> tuple[dict[str, int], set[str]]:
         """Return the threads of each responsive worker by address, and the addresses of silent workers.
 
-        Processes of silent workers may be frozen, or their machines unreachable.
-
-        Raises
-        ------
-        ClusterError
-            If the scheduler is lost or does not answer.
+        Processes of silent workers may be frozen, or their machines unreachable. Raise :class:`ClusterError` if the
+        scheduler is lost or does not answer.
         """
         if self.client is None:
             return {}, set()
@@ -176,12 +172,8 @@ class Pool:
         """Ask the scheduler by a coroutine function of the client, and return its answer.
 
         It is called again when a connection breaks, until `patience` has passed. An attempt without an answer is given
-        up after `seconds`, by default half of the time that is left, as its connection may be dead.
-
-        Raises
-        ------
-        ClusterError
-            If the scheduler does not answer in time, or the client is closed.
+        up after `seconds`, by default half of the time that is left, as its connection may be dead. Raise
+        :class:`ClusterError` if the scheduler does not answer in time, or the client is closed.
         """
         assert self.client is not None
         began, since = time.monotonic(), datetime.now().astimezone()

@@ -56,10 +56,9 @@ def _units_not_done(context: Context, stage: Stage, number: int, stages: Sequenc
 
 
 def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
-    """Return the digest of all outputs before a round of a stage, or for stage None of all outputs.
+    """Return the digest of all outputs before a round of a stage, its inputs, or for stage None of all outputs.
 
-    The digest identifies the inputs of the units of the round. It is None while some of the outputs are not recorded,
-    and for a store in memory.
+    It is None while some of the outputs are not recorded, and for a store in memory.
     """
     records = context.store.records
     if context.store.root is None:

@@ -25,25 +25,11 @@ READ_AGAIN = "{}: read wrong once, and right the second time; look at the disk, 
 
 
 class ActiveRun:
-    """A run in progress.
+    """A run in progress: its store, the lock on it, and the journal, which receives what happens.
 
-    Parameters
-    ----------
-    store, lock
-        Store of the run, and the lock on it.
-    journal
-        Receives what happens.
-    manifest
-        Content of ``run.json``, written by :meth:`save`.
-
-    Attributes
-    ----------
-    damages
-        Warnings about damage that this call found.
-    recomputed
-        Number of units that this call ran, by stage.
-    started
-        Time when this call began, in seconds of :func:`time.monotonic`.
+    `manifest` is the content of ``run.json``, written by :meth:`save`; `damages` are warnings about damage that this
+    call found; `recomputed` is the number of units that it ran, by stage; and `started` is when it began, in seconds
+    of :func:`time.monotonic`.
     """
 
     def __init__(self, store: Store, lock: Lock, journal: Journal, manifest: dict[str, Any]) -> None:

@@ -22,18 +22,9 @@ from daskfs.store.tiles import Tiles
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of rows.
+    """One batch of rows, with the number of rows of each class.
 
-    Parameters
-    ----------
-    number, name
-        Index and name of the batch.
-    n_rows, n_labeled, classes
-        Number of rows, of labeled rows, and of rows of each class.
-    methods
-        Labels of the methods that rank the batch.
-    left_out
-        Reason for each method that does not, by label.
+    `methods` are the labels of those that rank the batch; `left_out` has the reason for each that does not, by label.
     """
 
     number: int
@@ -60,12 +51,7 @@ def find_batches(job: Job, tiles: Tiles) -> list[Batch]:
     """Return the batches of finished tiles.
 
     A method leaves out a batch with too few rows for its n_neighbors, or with labels that it cannot use (missing, or of
-    one class).
-
-    Raises
-    ------
-    InputError
-        If a method leaves out all batches; the message says why the first one.
+    one class). Raise :class:`InputError` if it leaves out all batches; the message says why the first one.
     """
     described, labels = tiles.info.facts["batch"], label_counts_of(tiles)[1:]
     methods = _ranking_batches(job, tiles.info.task)

@@ -179,10 +179,8 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
 def members(study: Study) -> list[Member]:
     """Read all labels, and return the job of each data set without the methods and models that they do not support.
 
-    Raises
-    ------
-    DaskfsError
-        If labels are missing, cannot be read, or support no method or model; a note names the data set.
+    Raise :class:`DaskfsError` if labels are missing, cannot be read, or support no method or model; a note names the
+    data set.
     """
     study_members = []
     for name in study.datasets:

@@ -39,12 +39,8 @@ def convert(
 ) -> dict[str, int]:
     """Convert a source to a tile store, or resume a conversion; return the number of units that ran, by stage.
 
-    Warnings about repaired damage are appended to `warnings`.
-
-    Raises
-    ------
-    daskfs.errors.DaskfsError
-        Any subclass. Finished units stay recorded, and the same call resumes the conversion.
+    Warnings about repaired damage are appended to `warnings`. After any error finished units stay recorded, and the
+    same call resumes the conversion.
     """
 
     def planned(workers: Workers) -> TilePlan:

@@ -126,10 +126,10 @@ def plan_tests(
     names: Sequence[str] | None,
     graph: GraphBlock,
     *,
-    extent: Extent | None = None,
+    extent: Extent,
     has_lists: bool = True,
 ) -> list[Stage]:
-    """Plan the stages of an evaluation.
+    """Plan the stages of an evaluation; :class:`JobError` if a key of `evaluate` does not fit the data or another key.
 
     Parameters
     ----------
@@ -147,20 +147,14 @@ def plan_tests(
     graph
         Settings of the neighbor search.
     extent
-        Size of the evaluation; None for all of it.
+        Size of the evaluation.
     has_lists
         Whether neighbor lists of all rows exist when the evaluation begins.
-
-    Raises
-    ------
-    JobError
-        If a key of `evaluate` does not fit the data or another key.
     """
     if tiles.has_times and evaluate.n_repeats > 1:
         msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
         raise JobError(msg)
-    shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
-    given_graph, memory_limit, redundancy = chain.given, chain.memory_limit, chain.redundancy
+    shape, given_graph, memory_limit, redundancy = tiles.shape, chain.given, chain.memory_limit, chain.redundancy
     baselines, chance = _baselines(evaluate, extent, chain.all_methods, tiles)
     methods = [method.without_tests() for method in (*chain.all_methods, *chance)]
     sizes = tuple(n for n in evaluate.n_selected if n <= shape.n_features) or (shape.n_features,)

@@ -42,16 +42,9 @@ CORRELATION_SECONDS = 1e-8
 
 @dataclass(frozen=True)
 class Extent:
-    """Size of an evaluation.
+    """Size of an evaluation: the maximum number of labeled rows, and whether all features are tested as a baseline.
 
-    Parameters
-    ----------
-    max_samples
-        Maximum number of labeled rows.
-    all_features
-        Whether all features are tested as a baseline.
-    joint_features
-        Number of features that joint methods rank; None for all.
+    `joint_features` is the number of features that joint methods rank; None for all.
     """
 
     max_samples: int
@@ -63,7 +56,6 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
     """Yield the extents of an evaluation in the order to try them, beginning with the one that the job describes.
 
     Rows are halved first, then the baseline of all features is dropped, then the features of joint methods are halved.
-
     `n_rows` is the number of labeled rows.
     """
     full = Extent(evaluate.max_samples, evaluate.baselines)

@@ -23,12 +23,8 @@ def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:
 def representation(job: Job, methods: list[Method]) -> Representation | None:
     """Describe the job's representation of the rows; return None if it has none or no method uses a graph.
 
-    It is a file, a member of a file (``FILE:MEMBER``), a URL, or a member of the job's source.
-
-    Raises
-    ------
-    InputError
-        If there is no such file or member, or its rows are sparse.
+    It is a file, a member of a file (``FILE:MEMBER``), a URL, or a member of the job's source. Raise
+    :class:`InputError` if there is no such file or member, or its rows are sparse.
     """
     use_rep = job.graph.use_rep
     if use_rep is None or not _uses_graph(methods):

@@ -327,14 +327,10 @@ def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
 
 
 def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple[dict[str, Any], str]:
-    """Return the manifest of this job's run, or a new one, which is not written yet.
+    """Return the manifest of this job's run, or a new one, which is not written yet; and how a superseded run differs.
 
-    Returns
-    -------
-    manifest
-        A new manifest holds the plan of the tiles of the run that it supersedes, if both have the same daskfs version.
-    difference
-        Description of how the superseded run differs; empty if there is none.
+    That is empty if there is none. A new manifest holds the plan of the tiles of the run that it supersedes, if both
+    have the same daskfs version.
 
     Raises
     ------
@@ -376,15 +372,8 @@ def damage_warning(paths: Iterable[object]) -> str:
 def _check_damaged(store: Store, begun: dict[str, Any], error: DamagedError) -> str:
     """Check that a run whose ``run.json`` is damaged is one of this job, and keep that as damage in its new manifest.
 
-    Returns
-    -------
-    str
-        How the run differs if its job is unknown and it has nothing but tiles; empty if it is of this job.
-
-    Raises
-    ------
-    DamagedError
-        If the plan is one of another job, or is missing while there are results.
+    Return how the run differs if its job is unknown and it has nothing but tiles; empty if it is of this job. Raise
+    :class:`DamagedError` if the plan is one of another job, or is missing while there are results.
     """
     begun["damages"] = [damage_warning(error.paths)]
     try:

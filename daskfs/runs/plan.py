@@ -47,12 +47,8 @@ def plan_run(
     """Plan all stages of a run after the tiles.
 
     The task is None without labels or if not known yet, and so are the feature names. `batches` are those whose runs
-    come before this one; empty if not known yet.
-
-    Raises
-    ------
-    InputError, JobError
-        If the data do not fit the job: n_neighbors >= n_samples, more selected features than n_features.
+    come before this one; empty if not known yet. Raise :class:`InputError` or :class:`JobError` if the data do not fit
+    the job: n_neighbors >= n_samples, more selected features than n_features.
     """
     shape = tiles.shape
     methods = job.make_methods(task)
@@ -127,10 +123,7 @@ def planner_for_memory(
 def plan_images(job: Job, shape: Shape, settings: RunSettings, process: Cost) -> list[Stage]:
     """Plan the stage that writes scores as images; an empty list unless data.image_shape or the source says how.
 
-    Raises
-    ------
-    JobError
-        If the number of pixels is not n_features, or two images would have the same name.
+    Raise :class:`JobError` if the number of pixels is not n_features, or two images would have the same name.
     """
     image_shape = job.data.image_shape or IMAGE_SHAPES.get(job.data.source)
     if image_shape is None:

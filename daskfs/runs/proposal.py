@@ -53,7 +53,7 @@ def propose_job(
     output: str | None = None,
     fills: bool = False,
 ) -> Proposal:
-    """Propose a job for a source.
+    """Propose a job for a source; raise :class:`InputError` for a source or labels that cannot be read.
 
     Parameters
     ----------
@@ -67,11 +67,6 @@ def propose_job(
         Directory of the run; by default below ``runs``, by the name of the source.
     fills
         Whether the job fills missing values, if the first rows have some.
-
-    Raises
-    ------
-    InputError
-        For a source or labels that cannot be read.
     """
     data = {"source": source, **(data or {})}
     left_out: tuple[str, ...] = ()

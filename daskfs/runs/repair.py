@@ -36,14 +36,8 @@ def error_context(what: str, name: str) -> Iterator[None]:
 def rerun_on_damage(work: Callable[[], Result], store: Store, lock: Lock, tell: Tell) -> Result:
     """Run `work`; on :class:`DamagedError` delete the damaged files and run it again, once per path.
 
-    Units that are recorded and whole are skipped when `work` runs again.
-
-    Raises
-    ------
-    DamagedError
-        If the damage is in another store, or a path is damaged again.
-    StoreError
-        If the store's directory was deleted or moved away.
+    Units that are recorded and whole are skipped when `work` runs again. Raise the error if the damage is in another
+    store, or a path is damaged again, and :class:`StoreError` if the store's directory was deleted or moved away.
     """
     made_again: set[str] = set()
     while True:

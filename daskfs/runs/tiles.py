@@ -84,12 +84,8 @@ def is_tile_store(spec: SourceSpec) -> bool:
 def plan_tiles(data: DataBlock, tiles_url: str, workers: Workers, base: TileBase | None = None) -> TilePlan:
     """Plan the tiles of a source: use a tile store, read X in place, or convert it into `tiles_url`.
 
-    `workers` and `base` are those of :func:`plan_source`.
-
-    Raises
-    ------
-    JobError
-        For keys that a tile store does not take, or `only_batch` for another source.
+    `workers` and `base` are those of :func:`plan_source`. Raise :class:`JobError` for keys that a tile store does not
+    take, or `only_batch` for another source.
     """
     spec = source_spec(data)
     if is_tile_store(spec):

@@ -22,12 +22,8 @@ ELSEWHERE = 2
 def settled_cluster(job: Job) -> ClusterSettings:
     """Return the cluster settings of a job with a number of workers, opening the source if the job sets none.
 
-    Sizes alone decide, never a clock: the same data and job run in the same way on machines of one size.
-
-    Raises
-    ------
-    InputError
-        For a source that cannot be read.
+    Sizes alone decide, never a clock: the same data and job run in the same way on machines of one size. Raise
+    :class:`InputError` for a source that cannot be read.
     """
     settings = job.settings
     if settings.workers != AUTO:

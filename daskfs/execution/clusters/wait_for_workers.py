@@ -24,13 +24,8 @@ def wait_for_workers(
 ) -> None:
     """Wait for a worker, and check that all workers that answer have this version of daskfs.
 
-    `reason` returns the message of the error if no worker comes; `look` is called while there is none, to raise if none
-    can come.
-
-    Raises
-    ------
-    ClusterError
-        If no worker comes in time, or the workers cannot run units.
+    Raise :class:`ClusterError` if no worker comes in time, or the workers cannot run units. `reason` returns the
+    message if none comes; `look` is called while there is none, to raise if none can come.
     """
     pool = pool_of(settings, client)
     deadline = time.monotonic() + settings.wait_seconds
