@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future as Read
@@ -14,17 +15,18 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.collection_blocks import telling_of_blocks
+from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, feed_of, telling_of_blocks
 from daskfs.execution.pool import LOST_WITH_CONNECTION, Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.execution.stragglers import Pace
-from daskfs.execution.unit_calls import Ended, RecordReads, Submitted, UnitCalls
+from daskfs.execution.unit_calls import Ended, RecordReads, Submitted
 from daskfs.stages.cost import MiB
 from daskfs.stages.failures import write_unit_failure
-from daskfs.stages.requirements import cannot_serve
+from daskfs.stages.requirements import cannot_serve, installed_versions
 from daskfs.stages.stage import Stage
-from daskfs.stages.units import MEASURED, failure_message
+from daskfs.stages.units import MEASURED, failure_message, run_stored_unit
+from daskfs.storage import access_rows
 from daskfs.store.context import Context
 
 if TYPE_CHECKING:
@@ -69,8 +71,10 @@ class Flight(AbstractContextManager["Flight"]):
         inputs: str | None,
     ) -> None:
         self._context, self._stage, self._pool, self._report = context, stage, pool, report
-        self._remaining, self._inputs = deque(units), inputs
-        self._calls = UnitCalls(context.store, stage, units, pool, identity, inputs)
+        self._remaining, self._identity, self._inputs = deque(units), identity, inputs
+        self._feed = feed_of(stage, units, pool.client)
+        # keys are unique: other runs may share the scheduler, and an earlier call may have left results there
+        self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
@@ -118,7 +122,8 @@ class Flight(AbstractContextManager["Flight"]):
         stage, unit, record = self._stage, ended.unit, ended.record
         try:
             if ended.failed is not None:
-                with telling_of_blocks() if self._is_fed else nullcontext():
+                # tasks of the user's compute blocks of a collection
+                with nullcontext() if self._feed is None else telling_of_blocks():
                     ended.failed.result()
             elif record is None:
                 url = self._context.store.url
@@ -161,7 +166,7 @@ class Flight(AbstractContextManager["Flight"]):
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
         # blocks of a collection are computed for the units that are submitted
-        is_placed = bool(self._places or silent or self._is_fed)
+        is_placed = bool(self._places or silent or self._feed)
         self._room = room(sum(workers.values()), is_placed=is_placed)
         self._fewest = 1 if is_placed else SUBMITTED_TOGETHER
 
@@ -186,9 +191,37 @@ class Flight(AbstractContextManager["Flight"]):
                 places = (self._places[unit % self._stage.n_units],)
             together.setdefault(places or (tuple(self._workers) if self._silent else ()), []).append(unit)
         for places, units_there in together.items():
-            for one in self._calls.submit(units_there, places, strictly=bool(copied or self._silent)):
-                self._running[str(one.future.key)] = one
-                one.future.add_done_callback(self._ended.put)
+            self._submit_to(places, units_there, strictly=bool(copied or self._silent))
+
+    def _submit_to(self, places: Sequence[str], units: list[int], *, strictly: bool) -> None:
+        """Submit units to the workers at some places, to any if there are none; others may help unless `strictly`."""
+        store = self._context.store
+        arguments = (
+            store.url,
+            self._identity,
+            store.epoch.name,
+            self._stage.name,
+            units,
+            self._inputs,
+            access_rows(),
+            installed_versions(),
+        )
+        blocks = [NO_COLLECTION_BLOCKS] * len(units) if self._feed is None else self._feed.take(units)
+        futures = self._pool.submit(
+            run_stored_unit,
+            *(one if one is units else [one] * len(units) for one in arguments),
+            *map(list, zip(*blocks, strict=True)),
+            priority=0 if self._feed is None else 1,  # a unit before blocks of others
+            key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in units],
+            workers=list(places) or None,
+            allow_other_workers=bool(places) and not strictly,
+            pure=False,
+            is_joined=not self._pool.n_own,
+            log_level=self._pool.log_level,
+        )
+        for unit, future in zip(units, futures, strict=True):
+            self._running[str(future.key)] = Submitted(unit, future, places)
+            future.add_done_callback(self._ended.put)
 
     def _next_ended(self, *, wait: bool = True) -> Ended | None:
         """Return the next unit that ended; None if none has, unless `wait`, or if the cluster was checked meanwhile.
@@ -219,8 +252,8 @@ class Flight(AbstractContextManager["Flight"]):
             if isinstance(one, Read):
                 for ended in self._reads.take(one):
                     self._handled.append(ended)
-                    if ended.record is not None and self._calls.feed is not None:
-                        self._calls.feed.done(ended.unit)
+                    if ended.record is not None and self._feed is not None:
+                        self._feed.done(ended.unit)
             elif (key := str(one.key)) in self._running:
                 call = self._running.pop(key)
                 self._pace.end(key, now)
@@ -246,11 +279,6 @@ class Flight(AbstractContextManager["Flight"]):
         for key in others:
             self._pool.leave(self._running.pop(key).future)
         return True
-
-    @property
-    def _is_fed(self) -> bool:
-        """Whether units are given blocks of a collection, which tasks of the user's compute."""
-        return self._calls.feed is not None
 
     def _set_aside(self, unit: int, error: PassingError) -> None:
         """Schedule a retry of a unit after a pause, on another worker, while others continue."""
@@ -301,7 +329,7 @@ class Flight(AbstractContextManager["Flight"]):
         worker_by_key = self._pool.processing()
         for key, call in list(self._running.items()):
             # one that waits for its blocks may begin before its release is heard of
-            if key not in worker_by_key and call.future.status == "pending" and not self._is_fed:
+            if key not in worker_by_key and call.future.status == "pending" and self._feed is None:
                 del self._running[key]
                 call.future.release()
         if self._running:
@@ -317,12 +345,10 @@ class Flight(AbstractContextManager["Flight"]):
         check_stopped()
         workers, silent = self._pool.heard()
         self._looked = time.monotonic()
-        for event, names in (
-            ("worker_lost", {*self._workers, *self._silent} - workers.keys() - silent),
-            ("worker_silent", silent - self._silent),
-        ):
-            for name in names:
-                self._pool.tell("", event, worker=name, **self._pool.last_words(name))
+        for name in {*self._workers, *self._silent} - workers.keys() - silent:
+            self._pool.tell("", "worker_lost", worker=name, **self._pool.last_words(name))
+        for name in silent - self._silent:
+            self._pool.tell("", "worker_silent", worker=name, **self._pool.last_words(name))
         if workers:
             self._seen = self._looked
             self._set_capacity(workers, silent)
@@ -350,12 +376,12 @@ class Flight(AbstractContextManager["Flight"]):
         for key, call in list(self._running.items()):
             seconds = self._pace.seconds(key, self._looked)
             if call.unit not in self._told and self._pace.is_told_after(seconds):
+                self._told.add(call.unit)
                 self._tell_slow(call.unit, worker_by_key[key], seconds)
             if key in worker_by_key and (worker_by_key[key] in self._silent or self._pace.is_copied_after(seconds)):
                 self._copy(call.unit, worker_by_key[key])
 
     def _tell_slow(self, unit: int, worker: str, seconds: float) -> None:
-        self._told.add(unit)
         since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
         what = f"unit {unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
         self._tell(f"{what} at {worker}; others took {self._pace.usual:.2g} s", "slow", unit, worker, since=since)
