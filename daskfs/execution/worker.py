@@ -28,6 +28,7 @@ import signal
 import threading
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -59,7 +60,7 @@ def dask_setup(server: Any) -> None:
     if threading.current_thread() is not threading.main_thread():  # the process is more than a worker
         return
     if isinstance(server, Nanny):
-        _Forwarding.of(server)
+        _forward_sigterm(server)
     elif dask.config.get(LOCAL_KEY, False):
         _stay(server)
     else:
@@ -136,12 +137,10 @@ class _Leaving:
         if worker.status not in (Status.running, Status.paused):
             return
         worker.status = Status.closing_gracefully  # not "paused", which ends when memory is free
-        try:
+        with suppress(OSError, RuntimeError, TimeoutError, KeyError):  # the scheduler is gone, or no longer knows it
             async with asyncio.timeout(grace):
                 await self._hand_over()
                 await self._retire()
-        except (OSError, RuntimeError, TimeoutError, KeyError):  # the scheduler is gone, or no longer knows this worker
-            pass
         await worker.close(executor_wait=False, reason=f"{reason}: its units have ended")
 
     async def _hand_over(self) -> None:
@@ -152,9 +151,8 @@ class _Leaving:
                 task = worker.state.tasks.get(key)
                 if task is not None and task.state in NOT_STARTED:
                     stimulus = f"daskfs-leaving-{time.time()}"
-                    worker.batched_send(
-                        {"op": "reschedule", "key": key, "worker": worker.address, "stimulus_id": stimulus}
-                    )
+                    request = {"op": "reschedule", "key": key, "worker": worker.address, "stimulus_id": stimulus}
+                    worker.batched_send(request)
             await asyncio.sleep(LEAVING_LOOK_SECONDS)
 
     async def _retire(self) -> None:
@@ -170,12 +168,10 @@ class _Leaving:
 
     async def _end_now(self, number: int) -> None:
         worker = self.worker
-        try:
+        with suppress(OSError, TimeoutError):
             if worker.nanny:
                 async with asyncio.timeout(NANNY_SECONDS), worker.rpc(worker.nanny) as nanny:
                     await nanny.close_gracefully(reason="told twice to end")
-        except (OSError, TimeoutError):
-            pass
         _end(number)
 
 
@@ -185,26 +181,23 @@ def _end(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-class _Forwarding:
-    """SIGTERM handler of the nannies of one process: it makes their workers leave, and nannies end after them."""
+_nannies: list[Nanny] = []
+"""Nannies of this process."""
 
-    _installed: _Forwarding | None = None
 
-    def __init__(self) -> None:
-        self.nannies: list[Nanny] = []
-        self.before: Any = signal.signal(signal.SIGTERM, self._on_sigterm)
+def _forward_sigterm(nanny: Nanny) -> None:
+    """Let a SIGTERM to this process make the workers of its nannies leave; nannies end after them."""
+    _nannies.append(nanny)
+    if len(_nannies) > 1:
+        return
 
-    @classmethod
-    def of(cls, nanny: Nanny) -> None:
-        if cls._installed is None:
-            cls._installed = cls()
-        cls._installed.nannies.append(nanny)
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+    def on_sigterm(number: int, frame: FrameType | None) -> None:
         del frame
-        running = [nanny for nanny in self.nannies if nanny.status == Status.running and nanny.pid]
-        signal.signal(number, self.before)
+        running = [one for one in _nannies if one.status == Status.running and one.pid]
+        signal.signal(number, before)
         if not running:
             os.kill(os.getpid(), number)
-        for nanny in running:
-            os.kill(nanny.pid, FORWARDED)
+        for one in running:
+            os.kill(one.pid, FORWARDED)
+
+    before: Any = signal.signal(signal.SIGTERM, on_sigterm)

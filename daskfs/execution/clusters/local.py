@@ -180,8 +180,7 @@ def _check_directory(path: str | None) -> None:
         return
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         msg = f"cluster.local_directory {path} cannot be written: {error.strerror}. Name another directory, or null."
         raise ClusterError(msg) from error

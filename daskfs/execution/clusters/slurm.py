@@ -146,11 +146,6 @@ class SlurmWorkers(SLURMCluster):
         self._asked = now
         return True
 
-    def reasons(self) -> str:
-        """Return SLURM's states and reasons of jobs that are not running."""
-        texts = (self.queue("%i %T (%r)") or {}).values()
-        return ", ".join(dict.fromkeys(text for text in texts if not text.startswith("RUNNING")))
-
     def queue(self, form: str) -> dict[str, str] | None:
         """Return the output of squeue for each job known to SLURM, by its id; None if it does not answer."""
         ids = [str(job.job_id) for job in list(self.workers.values()) if job.job_id]
@@ -268,7 +263,8 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
                 raise ClusterError(msg)
 
         def told() -> str:
-            reasons = cluster.reasons()
+            texts = (cluster.queue("%i %T (%r)") or {}).values()
+            reasons = ", ".join(dict.fromkeys(text for text in texts if not text.startswith("RUNNING")))
             return (
                 f"no worker came within {settings.wait_seconds:g} s: "
                 f"{f'SLURM says of the jobs: {reasons}' if reasons else 'SLURM says nothing of the jobs'}; wait longer "
