@@ -127,7 +127,10 @@ def estimate_job(job: Job, bandwidth: int | None = None, progress: Progress | No
     is_whole = n_rows == n_samples
     slots = max(settings.n_workers, 1) * settings.threads
     began = perf_counter()
-    with connect(_here(settings)) as client:
+    # on this machine, as many workers as it has cores for
+    n_workers = min(settings.n_workers, max(1, machine_cores() // settings.threads))
+    here = ClusterSettings(n_workers, settings.threads, settings.memory_limit, dask=settings.dask)
+    with connect(here) as client:
         tell = Silent()
         if progress is not None:  # of its displays, messages alone, and no end
             tell.message = progress.message  # type: ignore[method-assign]
@@ -164,14 +167,6 @@ def _rows_of_part(run: PlannedRun) -> int:
     return min(max(min(max(fitting, LARGER_PART_ROWS), SAMPLE_ROWS), least), shape.n_samples)
 
 
-def _here(settings: ClusterSettings) -> ClusterSettings:
-    """Return the settings of workers on this machine, as many as it has cores for."""
-    n_workers = min(settings.n_workers, max(1, machine_cores() // settings.threads))
-    return ClusterSettings(
-        workers=n_workers, threads=settings.threads, memory_limit=settings.memory_limit, dask=settings.dask
-    )
-
-
 def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tell: Progress) -> dict[str, Measured]:
     """Rank a part of the rows, and return its stages by name."""
     tell.message(f"estimate: ranking {n_rows:,} of {run.tiles.shape.n_samples:,} rows")
@@ -185,12 +180,15 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         plans.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity), start=plan.identity))
         return plans[-1]
 
+    engine = job.graph.engine
+    if engine == "auto":
+        engine = "exact" if any(stage.is_of(NEIGHBORS_STAGE) for stage in run.stages) else "cells"
     with TemporaryDirectory() as folder:
         n_workers = 0 if client is None else 1
         part = job.model_copy(
             update={
                 "data": job.data.model_copy(update={"max_samples": n_rows}),
-                "graph": job.graph.model_copy(update={"engine": _engine(run, job)}),
+                "graph": job.graph.model_copy(update={"engine": engine}),
                 "evaluate": _evaluation(job, run, n_rows),
                 "cluster": ClusterBlock(workers=n_workers, memory_limit=run.workers.memory_limit),
                 "output": OutputBlock(path=folder),
@@ -200,18 +198,11 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
             done = run_job(part, tell, connect=lambda _: nullcontext(client), adapt=adapt)
     stages = (*TilePlan.from_json(done["tiles"], folder).stages, *plans[0].stages)
     facts = {stage["name"]: stage for stage in done["stages"]}
-    return {
-        stage.name: Measured(
-            stage.n_units, _work(stage, n_rows), facts[stage.name]["rounds"] or 1, facts[stage.name]["seconds"]
-        )
-        for stage in stages
-    }
-
-
-def _engine(run: PlannedRun, job: Job) -> str:
-    if job.graph.engine != "auto":
-        return job.graph.engine
-    return "exact" if any(stage.is_of(NEIGHBORS_STAGE) for stage in run.stages) else "cells"
+    measures = {}
+    for stage in stages:
+        rounds, seconds = facts[stage.name]["rounds"] or 1, facts[stage.name]["seconds"]
+        measures[stage.name] = Measured(stage.n_units, _work(stage, n_rows), rounds, seconds)
+    return measures
 
 
 def _evaluation(job: Job, run: PlannedRun, n_rows: int) -> Any:

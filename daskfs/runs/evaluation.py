@@ -35,18 +35,6 @@ from daskfs.stages.stage import Stage
 from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
 
-KEPT_KEYS = {
-    "n_splits",
-    "n_repeats",
-    "scaling",
-    "setting",
-    "labels",
-    "n_draws",
-    "train_on",
-    "n_classes",
-    "random_state",
-}
-"""Keys of the evaluate block that count as they are."""
 FEW_TESTED = 2**20
 """Values, over all numbers of features of a selection, up to which one unit tests all of them."""
 FEWEST_SPLITS = 3
@@ -172,7 +160,15 @@ def plan_tests(
         anew=None,
         slab_columns=chain.columns,
         tests_together=min(extent.max_samples, tiles.n_labeled or shape.n_samples) * sum(sizes) <= FEW_TESTED,
-        **evaluate.model_dump(include=KEPT_KEYS),
+        n_splits=evaluate.n_splits,
+        n_repeats=evaluate.n_repeats,
+        scaling=evaluate.scaling,
+        setting=evaluate.setting,
+        labels=evaluate.labels,
+        n_draws=evaluate.n_draws,
+        train_on=evaluate.train_on,
+        n_classes=evaluate.n_classes,
+        random_state=evaluate.random_state,
     )
     if not evaluate.ranks_anew and not any(method.criterion is OUTSIDE for method in methods):
         return plan_tests_of_run(shape, parameters, process)

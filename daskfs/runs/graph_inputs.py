@@ -1,11 +1,8 @@
-"""Inputs of a job's graph: a precomputed one, or a representation of the rows."""
+"""Representation of the rows that a job's graph is made of."""
 
 from __future__ import annotations
 
-from daskfs.criteria.registry import Method
 from daskfs.errors import InputError
-from daskfs.graph.precomputed import Graph
-from daskfs.graph.precomputed_files import open_graph
 from daskfs.graph.representation import Representation, open_representation
 from daskfs.job.job import Job
 from daskfs.runs.tiles import is_tile_store, source_spec
@@ -14,20 +11,14 @@ from daskfs.sources.checks import split_reference
 from daskfs.storage import as_path, is_url
 
 
-def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:
-    """Open the job's precomputed graph; return None if it has none or no method uses a graph."""
-    path = job.graph.precomputed
-    return open_graph(as_path(path)) if path is not None and _uses_graph(methods) else None
-
-
-def representation(job: Job, methods: list[Method]) -> Representation | None:
-    """Describe the job's representation of the rows; return None if it has none or no method uses a graph.
+def representation(job: Job) -> Representation | None:
+    """Describe the job's representation of the rows; return None if it has none.
 
     It is a file, a member of a file (``FILE:MEMBER``), a URL, or a member of the job's source. Raise
     :class:`InputError` if there is no such file or member, or its rows are sparse.
     """
     use_rep = job.graph.use_rep
-    if use_rep is None or not _uses_graph(methods):
+    if use_rep is None:
         return None
     where = f"graph.use_rep {use_rep}"
     if (reference := split_reference(use_rep)) is not None:
@@ -46,7 +37,3 @@ def representation(job: Job, methods: list[Method]) -> Representation | None:
     except InputError as error:
         msg = f"{where}: there is no such file, and no such member of data.source: {error}"
         raise InputError(msg) from error
-
-
-def _uses_graph(methods: list[Method]) -> bool:
-    return any(method.criterion.uses_graph for method in methods)

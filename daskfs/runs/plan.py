@@ -11,6 +11,7 @@ from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE
 from daskfs.graph.plan import search_warnings
 from daskfs.graph.precomputed import WeightMatrix
+from daskfs.graph.precomputed_files import open_graph
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
 from daskfs.plan.chain import Chain, Data, check_missing
@@ -22,12 +23,13 @@ from daskfs.ranking.settings import RunSettings
 from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
 from daskfs.runs.evaluation import plan_evaluation
-from daskfs.runs.graph_inputs import precomputed_graph, representation
+from daskfs.runs.graph_inputs import representation
 from daskfs.runs.selection import selected_count, tested_blocks, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.sources.bundled import IMAGE_SHAPES
 from daskfs.stages.cost import WORD, Cost, Workers
 from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
+from daskfs.storage import as_path
 from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
@@ -51,11 +53,12 @@ def plan_run(
     the job: n_neighbors >= n_samples, more selected features than n_features.
     """
     shape = tiles.shape
-    methods = job.make_methods(task)
-    graph = precomputed_graph(job, methods)
+    methods, path = job.make_methods(task), job.graph.precomputed
+    uses_graph = any(method.criterion.uses_graph for method in methods)
+    graph = open_graph(as_path(path)) if uses_graph and path is not None else None
     if isinstance(graph, WeightMatrix):
         methods = job.make_methods(task, on_matrix=True)
-    rep = representation(job, methods)
+    rep = representation(job) if uses_graph else None
     lists = needed_lists(
         methods,
         shape.n_samples,
@@ -142,9 +145,7 @@ def plan_images(job: Job, shape: Shape, settings: RunSettings, process: Cost) ->
             raise JobError(msg)
     sizes = job.evaluate.n_selected if job.evaluate is not None else ()
     shown = [n for n in sizes if n < shape.n_features][:IMAGES] or [selected_count(job, shape.n_features)]
-    parameters = ImagesParameters(
-        settings.methods, settings.filtered, (rows, columns), job.data.image_order, tuple(shown)
-    )
+    parameters = ImagesParameters(settings.methods, settings.filtered, image_shape, job.data.image_order, tuple(shown))
     read = WORD * shape.n_features * sum(len(method.fields) for method in settings.methods)
     cost = SCORE_IMAGES_STAGE.cost(shape.n_features, process)
     return [Stage.of(SCORE_IMAGES_STAGE, "score-images", 1, parameters, cost, bytes_read=read)]

@@ -11,11 +11,10 @@ from daskfs.runs.tiles import has_read, plan_tiles
 from daskfs.sources.collection import is_gone
 from daskfs.stages.cost import Workers
 from daskfs.stages.limits import check_memory
-from daskfs.stages.stage import Plan
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
-from daskfs.tiles.plan import TileBase, TilePlan, base_of, is_of_same_data
+from daskfs.tiles.plan import TilePlan, base_of, is_of_same_data
 
 
 class Preparation:
@@ -32,7 +31,9 @@ class Preparation:
         early = plan_run(self._job, tiles, tiles.task, workers, names)
         planned_at = planner_for_memory(self._job, tiles, tiles.task, workers, names, is_cut=is_cut)
         check_memory((*tiles.stages, *early.stages), workers, planned_at=planned_at, is_joined=is_joined)
-        self._check_graph(early)
+        stored = (self._store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
+        if stored is not None and stored != early.facts["given"]:
+            self._supersede_run(self._job.graph.precomputed or self._job.graph.use_rep)
         if self._superseded or self._appended:
             self._take_over(keep_tiles=is_cut)
         if self._run.manifest.pop("error", None) is not None:
@@ -47,7 +48,10 @@ class Preparation:
         begun = None if stored is None else TilePlan.from_json(stored, self._store.url)
         if begun is not None and is_gone(data.source) and self._is_filled(begun):
             return begun, True
-        current = plan_tiles(data, url, workers, self._base_of(begun))
+        base = None  # earlier tiles from which those with appended rows are planned
+        if begun is not None and begun.stages and data.append:
+            base = base_of(begun, is_finished=self._is_filled(begun))
+        current = plan_tiles(data, url, workers, base)
         if begun is None:
             return current, False
         if begun.fingerprint == current.fingerprint and is_of_same_data(begun.stages, current.stages):
@@ -65,20 +69,9 @@ class Preparation:
             self._supersede_run(data.source)
         return current, current.n_kept > 0
 
-    def _base_of(self, begun: TilePlan | None) -> TileBase | None:
-        """Return the earlier tiles from which those with appended rows are planned; None to keep nothing."""
-        if begun is None or not begun.stages or not self._job.data.append:
-            return None
-        return base_of(begun, is_finished=self._is_filled(begun))
-
     def _is_filled(self, planned: TilePlan) -> bool:
         info = read_tile_info(Store(self._store.path(layout.TILES_DIR)))  # of a copy: its own
         return info is not None and info.fingerprint == planned.fingerprint
-
-    def _check_graph(self, planned: Plan) -> None:
-        stored = (self._store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
-        if stored is not None and stored != planned.facts["given"]:
-            self._supersede_run(self._job.graph.precomputed or self._job.graph.use_rep)
 
     def _supersede_run(self, path: str | None) -> None:
         """Supersede the existing run because the file `path` changed; :class:`StoreError` if it has scores."""

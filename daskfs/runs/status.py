@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -174,9 +175,8 @@ def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] 
     if read_tile_info(Store(as_path(tiles.url))) is None:
         return {}
     finished = planned_tiles(tiles.url, tiles.fingerprint, store.url)
-    return {
-        name: plan_job(one) for name, one in batch_jobs(job, store.url, finished, find_batches(job, finished)).items()
-    }
+    jobs = batch_jobs(job, store.url, finished, find_batches(job, finished))
+    return {name: plan_job(batch_job) for name, batch_job in jobs.items()}
 
 
 def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
@@ -199,8 +199,7 @@ def _partitioning(stage: Stage) -> Partitioning | None:
 
 def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
     """Return the stages of each loop, the maximum number of rounds (None if unknown) and the bytes of one round."""
-    names = dict.fromkeys(stage.loop for stage in plan.stages if stage.loop)
-    loops = [[stage for stage in plan.stages if stage.loop == name] for name in names]
+    loops = [list(group) for name, group in itertools.groupby(plan.stages, lambda stage: stage.loop) if name]
     return [
         {
             "name": loop[0].loop,
