@@ -135,7 +135,8 @@ def _judge_run(run: Evaluated, setting: str, model: str, choices: Mapping[str, A
         for label in labels
         if label not in whole
     ]
-    sizes = _common_sizes(run, cells, whole, choices["n_selected"], notes)
+    sizes_of_each = [set(of_cell[label]) for of_cell in cells.values() for label in whole]
+    sizes = _common_sizes(run, sizes_of_each, choices["n_selected"], notes)
     means = {
         label: float(np.mean([[of_cell[label][n] for n in sizes] for of_cell in cells.values()])) for label in whole
     }
@@ -145,15 +146,8 @@ def _judge_run(run: Evaluated, setting: str, model: str, choices: Mapping[str, A
     return _Judged(run, setting, model, metric, bool(rows[0]["higher_is_better"]), means, notes)
 
 
-def _common_sizes(
-    run: Evaluated,
-    cells: Mapping[Any, Mapping[str, Mapping[int, float]]],
-    labels: Sequence[str],
-    n_best: int | None,
-    notes: list[str],
-) -> list[int]:
+def _common_sizes(run: Evaluated, sizes: Sequence[set[int]], n_best: int | None, notes: list[str]) -> list[int]:
     """Return the numbers of features at which all methods have values, or the wanted one."""
-    sizes = [set(of_cell[label]) for of_cell in cells.values() for label in labels]
     every, common = sorted(set().union(*sizes)), sorted(set.intersection(*sizes)) if sizes else []
     if n_best is not None and n_best not in common:
         msg = (
@@ -298,13 +292,9 @@ def _write_tables(output: Store, judged: Sequence[_Judged], summary: Mapping[str
             numbers = (row[key] for key in ("difference", "low", "high", "p_value", "n_pairs"))
             key = (row["n_classes"], row["labels"], row["n_selected"])
             differences.append((*one.own, *key, one.best, row["other"], *numbers, better))
-    tables = (
-        Table("average_ranks", RANK_COLUMNS, ranks),
-        Table("means", MEAN_COLUMNS, means),
-        Table("comparisons", DIFFERENCE_COLUMNS, differences),
-    )
-    for table in tables:
-        write_table(output, table)
+    write_table(output, Table("average_ranks", RANK_COLUMNS, ranks))
+    write_table(output, Table("means", MEAN_COLUMNS, means))
+    write_table(output, Table("comparisons", DIFFERENCE_COLUMNS, differences))
     from daskfs.report.render import render_comparison
 
     output.write_bytes(layout.COMPARISON_HTML, render_comparison(summary).encode())

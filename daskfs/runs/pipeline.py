@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +37,7 @@ from daskfs.runs.repair import (
     rerun_on_damage,
 )
 from daskfs.runs.runner import Runner, fill_tiles
-from daskfs.runs.tiles import n_labeled, plan_tiles
+from daskfs.runs.tiles import label_facts, plan_tiles
 from daskfs.runs.workers import settled_cluster
 from daskfs.stages.cost import MIN_UNITS, Workers
 from daskfs.stages.limits import check_memory
@@ -229,16 +229,10 @@ class _Execution:
 
     def _plan(self, tiles: TilePlan, workers: Workers, batches: Sequence[Mapping[str, Any]]) -> Plan:
         finished = planned_tiles(tiles.url, tiles.fingerprint, self.store.url)
-        info, names = finished.info, finished.feature_names()
-        tiles = dataclasses.replace(
-            tiles,
-            has_labels=info.task is not None,
-            task=info.task,
-            n_classes=len(info.classes) or None,
-            n_labeled=n_labeled(tiles.url),
-        )
+        names = finished.feature_names()
+        tiles = dataclasses.replace(tiles, **label_facts(tiles.url, finished.info))
         ranked_batches = [RankedBatch(batch["number"], batch["name"], tuple(batch["methods"])) for batch in batches]
-        planned = plan_run(self.job, tiles, info.task, workers, names, ranked_batches)
+        planned = plan_run(self.job, tiles, tiles.task, workers, names, ranked_batches)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is None:
             planned = self.adapt(planned)
@@ -262,14 +256,12 @@ def run_at_once(run: Callable[[str], Result], names: Iterable[str], n: int) -> d
     if n <= 1:
         return {name: run(name) for name in names}
     with ThreadPoolExecutor(n, thread_name_prefix="daskfs-batches") as threads:
-        begun: dict[str, Future[Result]] = {}
         try:
             with undisturbed():  # a signal while a thread starts would leave it behind
                 begun = {name: threads.submit(run, name) for name in names}
             return {name: future.result() for name, future in begun.items()}
         finally:
-            for future in begun.values():
-                future.cancel()
+            threads.shutdown(cancel_futures=True)
 
 
 def _warnings_of_surroundings(store: Store, pool: Pool, planned: Workers) -> Iterator[str]:

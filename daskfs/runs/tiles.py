@@ -120,18 +120,11 @@ def plan_source(
     """
     source = open_part_or_source(spec, where=tiles_url)
     info = source.info
+    nnz, limit = info.nnz if info.is_sparse else None, workers.unit_limit
     # units of a source that is not in the order of its rows each read all of it: many workers make it no faster
-    reads_all = getattr(source, "times_read", None) is not None
-    shape = plan_shape(
-        info.n_samples,
-        info.n_features,
-        info.dtype.name,
-        info.nnz if info.is_sparse else None,
-        workers.unit_limit,
-        info.row_multiple,
-        MIN_UNITS if reads_all else workers.n_units,
-    )
-    array = _array_in_place(source, workers.unit_limit)
+    n_units = workers.n_units if getattr(source, "times_read", None) is None else MIN_UNITS
+    shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, nnz, limit, info.row_multiple, n_units)
+    array = _array_in_place(source, limit)
     x_path = None if array is None else str(array.path)
     if array is not None:
         rows, columns = min(array.chunks[0], info.n_samples), min(array.chunks[1], info.n_features)
@@ -221,23 +214,19 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
         msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
         raise JobError(msg)
     flags: dict[str, Any] = {f"has_{name}": info.facts.get(name) is not None for name in SAMPLE_COLUMNS}
-    return TilePlan(
-        spec.source,
-        info.shape,
-        info.fingerprint,
-        info.task is not None,
-        info.task,
-        **flags,
-        n_classes=len(info.classes) or None,
-        n_labeled=n_labeled(spec.source),
-        missing=policy,
-    )
+    flags |= label_facts(spec.source, info)
+    return TilePlan(spec.source, info.shape, info.fingerprint, **flags, missing=policy)
 
 
-def n_labeled(tiles_url: str) -> int | None:
-    """Return the number of labeled rows of a finished tile store, or None if it has no labels."""
-    facts = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
-    return None if facts["task"] is None else int(facts["n_labeled"])
+def label_facts(tiles_url: str, info: TileInfo) -> dict[str, Any]:
+    """Return the fields of a :class:`TilePlan` on the labels of finished tiles."""
+    counts = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
+    return {
+        "has_labels": info.task is not None,
+        "task": info.task,
+        "n_classes": len(info.classes) or None,
+        "n_labeled": None if counts["task"] is None else int(counts["n_labeled"]),
+    }
 
 
 def _array_in_place(source: Source, memory_limit: int | None) -> ZarrMember | None:
