@@ -377,14 +377,11 @@ class Flight(AbstractContextManager["Flight"]):
             seconds = self._pace.seconds(key, self._looked)
             if call.unit not in self._told and self._pace.is_told_after(seconds):
                 self._told.add(call.unit)
-                self._tell_slow(call.unit, worker_by_key[key], seconds)
-            if key in worker_by_key and (worker_by_key[key] in self._silent or self._pace.is_copied_after(seconds)):
-                self._copy(call.unit, worker_by_key[key])
-
-    def _tell_slow(self, unit: int, worker: str, seconds: float) -> None:
-        since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
-        what = f"unit {unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
-        self._tell(f"{what} at {worker}; others took {self._pace.usual:.2g} s", "slow", unit, worker, since=since)
+                since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
+                what = f"unit {call.unit} of stage {self._stage.name} has been running for {seconds:.0f} s at {at[key]}"
+                self._tell(f"{what}; others took {self._pace.usual:.2g} s", "slow", call.unit, at[key], since=since)
+            if key in at and (at[key] in self._silent or self._pace.is_copied_after(seconds)):
+                self._copy(call.unit, at[key])
 
     def _tell(self, text: str, event: str, unit: int, worker: str, **facts: Any) -> None:
         self._pool.tell(text, event, stage=self._stage.name, unit=unit, worker=worker, **facts)

@@ -170,7 +170,7 @@ class LiveProgress(Progress):
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
 
-        columns = (
+        self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -178,8 +178,8 @@ class LiveProgress(Progress):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
+            console=Console(stderr=True),
         )
-        self._bars = Bars(*columns, console=Console(stderr=True))
         self._clocks = Clocks()
         self._tasks: dict[str, Any] = {}
         self._loop: StageClock | None = None

@@ -180,6 +180,9 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         plans.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity), start=plan.identity))
         return plans[-1]
 
+    used, evaluate = first_parameters(run.stages, DESIGN_STAGE), None
+    if job.evaluate is not None and used is not None and n_rows >= _rows_of_part(run):  # as many rows as of the whole
+        evaluate = job.evaluate.model_copy(update={"max_samples": used.max_samples, "setting": used.setting})
     engine = job.graph.engine
     if engine == "auto":
         engine = "exact" if any(stage.is_of(NEIGHBORS_STAGE) for stage in run.stages) else "cells"
@@ -189,7 +192,7 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
             update={
                 "data": job.data.model_copy(update={"max_samples": n_rows}),
                 "graph": job.graph.model_copy(update={"engine": engine}),
-                "evaluate": _evaluation(job, run, n_rows),
+                "evaluate": evaluate,
                 "cluster": ClusterBlock(workers=n_workers, memory_limit=run.workers.memory_limit),
                 "output": OutputBlock(path=folder),
             }
@@ -203,14 +206,6 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         rounds, seconds = facts[stage.name]["rounds"] or 1, facts[stage.name]["seconds"]
         measures[stage.name] = Measured(stage.n_units, _work(stage, n_rows), rounds, seconds)
     return measures
-
-
-def _evaluation(job: Job, run: PlannedRun, n_rows: int) -> Any:
-    """Return the evaluation of the larger part, of as many rows as that of the whole; None for other parts."""
-    used = first_parameters(run.stages, DESIGN_STAGE)
-    if job.evaluate is None or used is None or n_rows < _rows_of_part(run):
-        return None
-    return job.evaluate.model_copy(update={"max_samples": used.max_samples, "setting": used.setting})
 
 
 def _in_form_of(whole: Stage, stage: Stage, n_rows: int) -> Stage:

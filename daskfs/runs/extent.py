@@ -58,13 +58,12 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
     Rows are halved first, then the baseline of all features is dropped, then the features of joint methods are halved.
     `n_rows` is the number of labeled rows.
     """
-    full = Extent(evaluate.max_samples, evaluate.baselines)
     may_go = evaluate.baselines and "baselines" not in evaluate.model_fields_set
     tested = (True, False) if may_go else (evaluate.baselines,)
-    rows = [full.max_samples]
+    rows = [evaluate.max_samples]
     features: list[int | None] = [None]
     if evaluate.is_thinned:
-        rows += _halvings(min(full.max_samples, n_rows), ENOUGH_ROWS)
+        rows += _halvings(min(evaluate.max_samples, n_rows), ENOUGH_ROWS)
     if evaluate.is_thinned and any(method.criterion.is_joint for method in methods):
         features += _halvings(shape.n_features, max(ENOUGH_FEATURES, 2 * max(evaluate.n_selected)))
     for joint in features:

@@ -13,7 +13,6 @@ from daskfs.execution.submission import recorded_units
 from daskfs.runs.status import stored_stages
 from daskfs.stages import units
 from daskfs.stages.stage import Stage
-from daskfs.stages.units import create_arrays
 from daskfs.storage import as_path
 from daskfs.store.addresses import url_of
 from daskfs.store.completeness import units_not_done
@@ -77,10 +76,10 @@ def run_unit(run: str | Path, stage: str, number: int) -> dict[str, Any]:
     with TemporaryDirectory(prefix="daskfs-unit-") as folder:
         context = _context(base, Path(folder))
         for one, numbers in _cleared_units(base, stages, planned, number):
-            create_arrays(context, [one])
+            units.create_arrays(context, [one])
             for earlier in numbers:
                 units.run_unit(context, one, earlier)
-        create_arrays(context, [planned])
+        units.create_arrays(context, [planned])
         return units.run_unit(context, planned, number)
 
 

@@ -16,7 +16,6 @@ from daskfs.execution.pool import granted_workers
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE, MixedParameters
 from daskfs.graph.neighbors import ListsParameters, SearchParameters
-from daskfs.graph.partition import Partitioning
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.kernels.statistics.column_hash import describe_equal
@@ -74,11 +73,10 @@ def describe_tiles(url: str) -> dict[str, Any]:
     if labels is not None and labels.task == "classification":
         counts["note"] = classes_note(tiles.info.classes, tiles.info.facts.get("unlabeled"))
         counts["classes"] = dict(zip(labels.classes, labels.by_class, strict=True))
-    shape = dataclasses.asdict(tiles.shape)
     return {
         "store": url,
         "source": tiles.info.source,
-        **shape,
+        **dataclasses.asdict(tiles.shape),
         "x_in_place": tiles.info.x_path,
         "task": tiles.info.task,
         **counts,
@@ -181,20 +179,16 @@ def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] 
 
 def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
     """Return the engine and partitioning of every neighbor search."""
-    searches = [stage for stage in plan.stages if kind_of(stage.kind).finds_lists]
-    return [
-        {
-            "name": stage.name if stage.is_of(MIXED_STAGE) else stage.name.partition("-")[2],
-            "engine": _engine(stage),
-            "n_groups": 1 if (cut := _partitioning(stage)) is None else cut.n_groups,
-            "n_cells": None if cut is None else cut.n_cells,
-        }
-        for stage in searches
-    ]
-
-
-def _partitioning(stage: Stage) -> Partitioning | None:
-    return stage.parameters.partitioning if isinstance(stage.parameters, SearchParameters) else None
+    graphs = []
+    for stage in plan.stages:
+        if kind_of(stage.kind).finds_lists:
+            name = stage.name if stage.is_of(MIXED_STAGE) else stage.name.partition("-")[2]
+            graph = {"name": name, "engine": _engine(stage), "n_groups": 1, "n_cells": None}
+            if isinstance(stage.parameters, SearchParameters):
+                cut = stage.parameters.partitioning
+                graph |= {"n_groups": cut.n_groups, "n_cells": cut.n_cells}
+            graphs.append(graph)
+    return graphs
 
 
 def _planned_loops(plan: Plan) -> list[dict[str, Any]]:

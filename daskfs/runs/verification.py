@@ -140,7 +140,18 @@ def verify_run(
     what = "daskfs run" if is_run else "tile store"
     with lock_directory(store, marker, what, "directory", check.progress.message) if remove else nullcontext():
         check_all(store)
-        return check.result(store, status, _delete_damaged(store, check.problems) if remove else 0)
+        n_removed = _delete_damaged(store, check.problems) if remove else 0
+    return {
+        "run": store.url,
+        "status": status,
+        "problems": check.problems,
+        "notes": check.notes,
+        "left_over": check.left_over,
+        "n_left_over": check.n_left_over,
+        "not_done": check.n_not_done,
+        "checked": dict(check.checked),
+        "removed": n_removed,
+    }
 
 
 def _delete_damaged(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
@@ -170,19 +181,6 @@ class _Check:
         self.left_over: list[str] = []
         self.n_left_over = self.n_not_done = 0
         self.checked = Counter(dict.fromkeys(("records", "chunks", "objects", "bytes", "arrays"), 0))
-
-    def result(self, store: Store, status: str, n_removed: int) -> dict[str, Any]:
-        return {
-            "run": store.url,
-            "status": status,
-            "problems": self.problems,
-            "notes": self.notes,
-            "left_over": self.left_over,
-            "n_left_over": self.n_left_over,
-            "not_done": self.n_not_done,
-            "checked": dict(self.checked),
-            "removed": n_removed,
-        }
 
     def _fail(self, path: StoragePath, text: str) -> None:
         self.problems.append(_problem(path, text))
