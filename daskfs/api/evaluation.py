@@ -351,7 +351,6 @@ def evaluate_selectors(
             block,
             tiles,
             Chain(data_of(context), methods, rep=rep, base=()),
-            (),
             feature_names,
             GraphBlock(),
             extent=extent,

@@ -30,7 +30,7 @@ from daskfs.ranking.batches import within_batch
 from daskfs.report.trust import LABELS_SEEN
 from daskfs.run_warning import LIMITS, VOIDS, RunWarning
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
-from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest, total
+from daskfs.stages.cost import PROCESS, USABLE, Array, Objects, fullest, total
 from daskfs.stages.stage import Stage
 from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
@@ -63,13 +63,13 @@ def plan_evaluation(
             return [], []
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
-    methods, process, memory_limit = chain.all_methods, chain.scored_process, chain.memory_limit
+    methods, memory_limit = chain.all_methods, chain.memory_limit
     # keep and drop lists refer to features by index, and batches are ranked separately: do not thin features there
     joint = [] if chain.redundancy is not None or tiles.has_batch else methods
     shape, n_rows = tiles.shape, tiles.n_labeled or tiles.shape.n_samples
     stages: list[Stage] = []
     for extent in (all_extents := list(extents(evaluate, shape, n_rows, joint))):
-        stages = plan_tests(evaluate, tiles, chain, process, names, job.graph, extent=extent)
+        stages = plan_tests(evaluate, tiles, chain, names, job.graph, extent=extent)
         used = used_shape(shape, extent.max_samples, tiles.n_labeled)
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, all_extents[0], n_rows, shape.n_features, methods)
@@ -78,7 +78,7 @@ def plan_evaluation(
     # if not even a test of the run's own rankings fits, refuse the evaluation
     plain = evaluate.model_copy(update={"setting": "transductive"})
     smallest = Extent(evaluate.max_samples, all_features=False)
-    of_run = plan_tests(plain, tiles, chain, process, names, job.graph, extent=smallest)
+    of_run = plan_tests(plain, tiles, chain, names, job.graph, extent=smallest)
     if not evaluate.is_thinned or not _fits(of_run, memory_limit):
         return stages, []
     text = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
@@ -110,7 +110,6 @@ def plan_tests(
     evaluate: EvaluateBlock,
     tiles: TilePlan,
     chain: Chain,
-    process: Cost,
     names: Sequence[str] | None,
     graph: GraphBlock,
     *,
@@ -127,9 +126,7 @@ def plan_tests(
         The data, with labels.
     chain
         The chain of the rankings, for its methods, redundancy filter, precomputed graph or representation, columns of a
-        slab and memory limit.
-    process
-        Memory of a process before a unit starts.
+        slab, memory limit, and memory of a process after scoring.
     names
         Feature names; None if not known yet.
     graph
@@ -171,7 +168,7 @@ def plan_tests(
         random_state=evaluate.random_state,
     )
     if not evaluate.ranks_anew and not any(method.criterion is OUTSIDE for method in methods):
-        return plan_tests_of_run(shape, parameters, process)
+        return plan_tests_of_run(shape, parameters, chain.scored_process)
     is_whole = shape.n_samples <= extent.max_samples
     used = used_shape(shape, extent.max_samples, tiles.n_labeled)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
@@ -190,7 +187,7 @@ def plan_tests(
     if given_graph is None and not (tiles.has_batch or tiles.has_times) and tiles.missing == "refuse":
         anew = dataclasses.replace(anew, shared=_shared_lists(evaluate, anew, used, methods))
     inside = _ranking_memory(anew, used, methods, given_graph, tiles)
-    return plan_new_rankings(shape, used, dataclasses.replace(parameters, anew=anew), process, inside)
+    return plan_new_rankings(shape, used, dataclasses.replace(parameters, anew=anew), chain.scored_process, inside)
 
 
 def _shared_lists(
