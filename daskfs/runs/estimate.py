@@ -180,9 +180,10 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
         plans.append(dataclasses.replace(plan, stages=with_fingerprints(stages, plan.identity), start=plan.identity))
         return plans[-1]
 
-    used, evaluate = first_parameters(run.stages, DESIGN_STAGE), None
-    if job.evaluate is not None and used is not None and n_rows >= _rows_of_part(run):  # as many rows as of the whole
-        evaluate = job.evaluate.model_copy(update={"max_samples": used.max_samples, "setting": used.setting})
+    # the larger part alone is evaluated, in as many rows as the whole
+    design, evaluate = first_parameters(run.stages, DESIGN_STAGE), None
+    if job.evaluate is not None and design is not None and n_rows >= _rows_of_part(run):
+        evaluate = job.evaluate.model_copy(update={"max_samples": design.max_samples, "setting": design.setting})
     engine = job.graph.engine
     if engine == "auto":
         engine = "exact" if any(stage.is_of(NEIGHBORS_STAGE) for stage in run.stages) else "cells"
