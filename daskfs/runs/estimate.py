@@ -129,7 +129,8 @@ def estimate_job(job: Job, bandwidth: int | None = None, progress: Progress | No
     began = perf_counter()
     # on this machine, as many workers as it has cores for
     n_workers = min(settings.n_workers, max(1, machine_cores() // settings.threads))
-    here = ClusterSettings(n_workers, settings.threads, settings.memory_limit, dask=settings.dask)
+    kept_keys = {"threads", "memory_limit", "dask"}
+    here = ClusterSettings(workers=n_workers, **settings.model_dump(include=kept_keys))
     with connect(here) as client:
         tell = Silent()
         if progress is not None:  # of its displays, messages alone, and no end

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daskfs.errors import JobError
+from daskfs.errors import InputError, JobError
 from daskfs.evaluation.design import DESIGN_STAGE
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE
 from daskfs.graph.plan import search_warnings
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.graph.precomputed_files import open_graph
+from daskfs.graph.representation import Representation, open_representation
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
 from daskfs.plan.chain import Chain, Data, check_missing
@@ -23,13 +24,14 @@ from daskfs.ranking.settings import RunSettings
 from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
 from daskfs.runs.evaluation import plan_evaluation
-from daskfs.runs.graph_inputs import representation
 from daskfs.runs.selection import selected_count, tested_blocks, wanted_filter
-from daskfs.runs.tiles import plan_tiles
+from daskfs.runs.tiles import is_tile_store, plan_tiles, source_spec
+from daskfs.sources import SourceSpec
 from daskfs.sources.bundled import IMAGE_SHAPES
+from daskfs.sources.checks import split_reference
 from daskfs.stages.cost import WORD, Cost, Workers
 from daskfs.stages.stage import Plan, Stage, digest, moved_beside, with_fingerprints
-from daskfs.storage import as_path
+from daskfs.storage import as_path, is_url
 from daskfs.store.shape import Shape
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
@@ -105,6 +107,34 @@ def plan_run(
     facts["job"] = digest(start, job.identity(), facts["given"])
     identity = digest(facts["job"], [stage.fingerprint for stage in settled])
     return Plan(tiles.url, settled, identity, start, facts=facts, tiles_fingerprint=tiles.fingerprint)
+
+
+def representation(job: Job) -> Representation | None:
+    """Describe the job's representation of the rows; return None if it has none.
+
+    It is a file, a member of a file (``FILE:MEMBER``), a URL, or a member of the job's source. Raise
+    :class:`InputError` if there is no such file or member, or its rows are sparse.
+    """
+    use_rep = job.graph.use_rep
+    if use_rep is None:
+        return None
+    where = f"graph.use_rep {use_rep}"
+    if (reference := split_reference(use_rep)) is not None:
+        return open_representation(SourceSpec(source=str(reference[0]), array=reference[1]), where)
+    if is_url(use_rep) or as_path(use_rep).exists():
+        return open_representation(SourceSpec(source=str(as_path(use_rep))), where)
+    spec = source_spec(job.data)
+    if is_tile_store(spec):
+        msg = (
+            f"{where}: there is no such file, and tiles, as {spec.source}, keep no other members of their source: give "
+            "the path of a file, or FILE:MEMBER."
+        )
+        raise InputError(msg)
+    try:
+        return open_representation(SourceSpec(source=spec.source, array=use_rep), where)
+    except InputError as error:
+        msg = f"{where}: there is no such file, and no such member of data.source: {error}"
+        raise InputError(msg) from error
 
 
 def planner_for_memory(
