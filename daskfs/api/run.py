@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import numpy as np
 
-from daskfs.errors import InputError, JobError, nearest
+from daskfs.errors import InputError, JobError, first_few, nearest
 from daskfs.estimators.opening import ANOTHER_OUTPUT, as_source, matrix_at_hand, names_of, not_resumed, open_client
 from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.export.anndata_file import add_columns
-from daskfs.export.collect import KEY, RunContents, chosen_columns, listed, read_run
+from daskfs.export.collect import KEY, LABELS_SHOWN, RunContents, chosen_columns, read_run
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_files import open_graph
@@ -44,7 +44,6 @@ from daskfs.run_warning import RunWarning
 from daskfs.runs.manifest import open_finished, read_manifest, with_paths
 from daskfs.runs.pipeline import run_job
 from daskfs.sources.values import is_of
-from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.subset import lazy_columns
@@ -117,8 +116,7 @@ class RunResult(Mapping[str, Any]):
     @property
     def verdict(self) -> dict[str, Any] | None:
         """Best method and number of features, as :func:`daskfs.evaluation.verdict.verdict_of` returns it."""
-        verdict: dict[str, Any] | None = self["verdict"]
-        return verdict
+        return self["verdict"]
 
     @property
     def best(self) -> str | None:
@@ -202,7 +200,7 @@ class RunResult(Mapping[str, Any]):
     def _first_features(self, method: str | None, n: int | None) -> list[int]:
         label = self.best if method is None else method
         if label is None:
-            msg = f"name a method: the run has {listed(self.methods)}."
+            msg = f"name a method: the run has {first_few(self.methods, LABELS_SHOWN)}."
             raise JobError(msg)
         if method is None and n is None and self.verdict is not None:
             n = int(self.verdict["n_selected"])
@@ -316,7 +314,7 @@ class RunResult(Mapping[str, Any]):
 
     @cached_property
     def _report(self) -> Report:
-        return Report.read(plain(report_summary(Store(as_path(self.url)), self._facts)), self.url)
+        return Report.read(plain(report_summary(Store(self.url), self._facts)), self.url)
 
     # ------------------------------------------------------------------------------------------------------- shown
     def __repr__(self) -> str:
@@ -329,32 +327,26 @@ class RunResult(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return the verdict, the first features of each method and the evaluation's plot, for notebooks."""
-        return _to_html(self, small_plot(self._evaluation_plot(), self))
+        text = verdict_html(self.verdict, self["data"]["n_features"])
+        if tests := significance_sentence(self.get("significance")):
+            text += f"<p>{html.escape(tests)}.</p>"
+        if self.warnings:
+            text += f"<ul>{''.join(f'<li>{html.escape(str(warning))}</li>' for warning in self.warnings)}</ul>"
+        heads = _row("th", ["", *map(method_heading, self["best"])])
+        ranks = zip_longest(*(one["features"] for one in self["best"]), fillvalue="")
+        rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
+        table = f"<table><thead>{heads}</thead><tbody>{rows}</tbody></table>"
+        return f"<div>{text}{table}{small_plot(self._evaluation_plot(), self)}</div>"
 
     @cached_property
     def _contents(self) -> RunContents:
         return read_run(self.url)
 
     def _table(self, name: str) -> pd.DataFrame:
-        if (table := read_parquet(Store(as_path(self.url)), name)) is None:
-            import pandas as pd
+        import pandas as pd
 
-            return pd.DataFrame()
-        frame: pd.DataFrame = table.to_pandas()
-        return frame
-
-
-def _to_html(result: RunResult, plot: str) -> str:
-    labels = [method_heading(one) for one in result["best"]]
-    ranks = zip_longest(*(one["features"] for one in result["best"]), fillvalue="")
-    rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
-    text = verdict_html(result.verdict, result["data"]["n_features"])
-    if tests := significance_sentence(result.get("significance")):
-        text += f"<p>{html.escape(tests)}.</p>"
-    if result.warnings:
-        text += f"<ul>{''.join(f'<li>{html.escape(str(warning))}</li>' for warning in result.warnings)}</ul>"
-    table = f"<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table>"
-    return f"<div>{text}{table}{plot}</div>"
+        table = read_parquet(Store(self.url), name)
+        return pd.DataFrame() if table is None else table.to_pandas()
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
@@ -434,7 +426,7 @@ def run(
         options["connect"] = lambda _: nullcontext(client)
     with nullcontext() if folder is None else not_resumed(ANOTHER_OUTPUT):
         facts = run_job(checked_job, display, **options)
-    store = Store(as_path(checked_job.output.path))
+    store = Store(checked_job.output.path)
     manifest = with_paths(store, read_manifest(store))
     return RunResult({**manifest, "recomputed": facts["recomputed"]}, store.url, folder)
 

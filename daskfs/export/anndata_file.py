@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError, JobError
-from daskfs.export.arrays import EXPORT_CHUNK_VALUES, X, fill, text_array
+from daskfs.export.arrays import X, put_dense, put_row_names
 from daskfs.export.collect import KEY, RunContents, is_ours, reduced_table
 from daskfs.export.selected_data import Reduced
-from daskfs.kernels.blocks import is_sparse
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ANNDATA_EXTRA = "anndata"
-EMPTY = ("layers", "obsm", "varm", "obsp", "varp")
 INDEX = "_index"
 H5AD = ".h5ad"
 ZARR_ENDING = ".zarr"
@@ -36,23 +33,37 @@ OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time
 def need_anndata() -> None:
     """Raise :class:`JobError` if the packages that write AnnData are missing."""
     if find_spec("anndata") is None or find_spec("h5py") is None:
-        msg = f"AnnData is written by the packages anndata and h5py: pip install 'daskfs[{ANNDATA_EXTRA}]'."
+        msg = "AnnData is written by the packages anndata and h5py: pip install 'daskfs[anndata]'."
         raise JobError(msg)
 
 
 def write_anndata(path: Path, contents: RunContents, reduced: Reduced | None, *, as_zarr: bool) -> None:
     """Write an AnnData file or group; without reduced data it has no rows."""
-    with _new_container(path, as_zarr=as_zarr) as root:
-        from anndata.io import write_elem
+    if as_zarr:
+        import zarr
 
-        root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-        for name in EMPTY:
-            write_elem(root, name, {})
-        write_elem(root, "var", _frame(*reduced_table(contents, None if reduced is None else reduced.features)))
-        _write_obs(root, reduced, as_zarr=as_zarr)
-        write_elem(root, "uns", {KEY: storable(contents.facts)})
-        if reduced is not None:
-            _write_x(root, reduced, as_zarr=as_zarr)
+        with quiet_zarr():
+            _write_elements(zarr.create_group(store=str(path), zarr_format=3), contents, reduced)
+    else:
+        import h5py
+
+        with h5py.File(path, "w") as root:
+            _write_elements(root, contents, reduced)
+
+
+def _write_elements(root: Any, contents: RunContents, reduced: Reduced | None) -> None:
+    from anndata.io import write_elem
+
+    root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for name in ("layers", "obsm", "varm", "obsp", "varp"):
+        write_elem(root, name, {})
+    write_elem(root, "var", _frame(*reduced_table(contents, None if reduced is None else reduced.features)))
+    if reduced is None:
+        write_elem(root, "obs", _frame([], {}))
+    else:
+        _write_obs(root, reduced)
+        _write_x(root, reduced)
+    write_elem(root, "uns", {KEY: storable(contents.facts)})
 
 
 def add_columns(adata: Any, contents: RunContents, facts: Mapping[str, Any], key_added: str) -> None:
@@ -83,21 +94,6 @@ def add_columns(adata: Any, contents: RunContents, facts: Mapping[str, Any], key
 
 
 @contextmanager
-def _new_container(path: Path, *, as_zarr: bool) -> Iterator[Any]:
-    """Create the file or group that the elements are written into."""
-    if as_zarr:
-        import zarr
-
-        with quiet_zarr():
-            yield zarr.create_group(store=str(path), zarr_format=3)
-        return
-    import h5py
-
-    with h5py.File(path, "w") as root:
-        yield root
-
-
-@contextmanager
 def quiet_zarr() -> Iterator[None]:
     """Turn off anndata's sharding of Zarr v3; anndata warns if this option is not set."""
     import anndata
@@ -112,25 +108,21 @@ def _frame(names: list[str], columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
     return pd.DataFrame(dict(columns), index=pd.Index(names, dtype=object))
 
 
-def _write_obs(root: Any, reduced: Reduced | None, *, as_zarr: bool) -> None:
+def _write_obs(root: Any, reduced: Reduced) -> None:
     """Write labels and per-sample columns one by one, and row names in parts.
 
     A DataFrame would hold a string for each row.
     """
     from anndata.io import write_elem
 
-    if reduced is None:
-        write_elem(root, "obs", _frame([], {}))
-        return
     columns = _obs_columns(reduced)
     group = root.create_group("obs")
     group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": INDEX})
     group.attrs["column-order"] = list(columns)
     for name, values in columns.items():
         write_elem(group, name, values)
-    names = text_array(group, INDEX, reduced.info.n_samples, as_zarr=as_zarr)
+    names = put_row_names(group, INDEX, reduced)
     names.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
-    fill(names, reduced.row_names())
 
 
 def _obs_columns(reduced: Reduced) -> dict[str, Any]:
@@ -148,20 +140,13 @@ def _obs_columns(reduced: Reduced) -> dict[str, Any]:
     return {OBS[name]: values for name, values in columns.items()}
 
 
-def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:
+def _write_x(root: Any, reduced: Reduced) -> None:
     from anndata.io import sparse_dataset, write_elem
 
-    info = reduced.info
-    if not info.is_sparse:
-        shape = (info.n_samples, info.n_features)
-        chunks = (min(info.n_samples, max(1, EXPORT_CHUNK_VALUES // info.n_features)), info.n_features)
-        create = root.create_array if as_zarr else root.create_dataset
-        array = create(X, shape=shape, dtype=info.dtype, chunks=chunks)
-        array.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-        fill(array, reduced.blocks())
+    if not reduced.info.is_sparse:
+        put_dense(root, reduced).attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
         return
     for number, block in enumerate(reduced.blocks()):
-        assert is_sparse(block)
         if number == 0:
             # the first block sets the dtype of all indices
             block.indices, block.indptr = block.indices.astype(np.int64), block.indptr.astype(np.int64)

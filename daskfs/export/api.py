@@ -15,14 +15,13 @@ from daskfs.execution.signals import stoppable
 from daskfs.export.anndata_file import H5AD, ZARR_ENDING, need_anndata, write_anndata
 from daskfs.export.append_anndata import add_to_anndata
 from daskfs.export.arrays import write_npz, write_parquet, write_zarr
-from daskfs.export.atomic_publish import apart_from, publish_at, target_of
 from daskfs.export.collect import RunContents, chosen_columns, read_run
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.labels import Task
 from daskfs.runs.conversion import write_tiles
 from daskfs.runs.manifest import refuse_foreign
 from daskfs.runs.tiles import plan_source
-from daskfs.storage import StoragePath, as_path
+from daskfs.storage import StoragePath, as_output_path, as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.write_errors import explain_write_errors
@@ -35,6 +34,8 @@ FORMAT_BY_ENDING: Mapping[str, Format] = {
     ".pq": "parquet",
     ".npz": "npz",
 }
+GROUP_METADATA = ("zarr.json", ".zgroup")
+"""Files that make a folder a Zarr group."""
 Writer = Callable[[Path, RunContents, Reduced | None], None]
 WRITERS: Mapping[str, Writer] = {"zarr": write_zarr, "parquet": write_parquet, "npz": write_npz}
 
@@ -119,19 +120,23 @@ def export_run(
         need_anndata()
     with closing(progress), stoppable():
         contents = read_run(str(run))
-        run_paths = (contents.store.path(""), contents.tiles.store.path(""))
         features = None if data is None else chosen_columns(contents, data, n_features)
         if features is not None and not features.size:
             msg = f"method {data} of {contents.store.url} selects no feature: say how many of its best are exported."
             raise JobError(msg)
         reduced = None if features is None else Reduced(contents, features, progress)
+        path = as_output_path(out)
+        for where in (contents.store.path(""), contents.tiles.store.path("")):
+            if path.lies_in(where) or where.lies_in(path):
+                msg = f"{path} and {where}, which is read, lie in each other: choose another place."
+                raise JobError(msg)
         if kind == "tiles":
             assert reduced is not None
-            path: StoragePath = _export_tiles(reduced, out, run_paths, cluster, overwrite=overwrite)
+            _export_tiles(reduced, path, cluster, overwrite=overwrite)
         else:
-            path = target_of(out, run_paths, overwrite=overwrite)
+            _check_replaceable(path, overwrite=overwrite)
             anndata: Writer = partial(write_anndata, as_zarr=path.suffix.lower() == ZARR_ENDING)
-            with publish_at(path) as local:
+            with explain_write_errors(path), path.replacement() as local:
                 WRITERS.get(kind, anndata)(local, contents, reduced)
     return {
         "path": str(path),
@@ -210,16 +215,20 @@ def _format(out: str | Path, to: str | None) -> str:
     return kind
 
 
-def _export_tiles(
-    reduced: Reduced,
-    out: str | Path,
-    run_paths: tuple[StoragePath, ...],
-    cluster: ClusterSettings | None,
-    *,
-    overwrite: bool,
-) -> StoragePath:
+def _check_replaceable(target: StoragePath, *, overwrite: bool) -> None:
+    """Raise :class:`JobError` if `target` exists, unless it is a file or a Zarr group and `overwrite` is true."""
+    if not target.is_there():
+        return
+    if not overwrite:
+        msg = f"{target} exists: choose another place, or replace it with --overwrite."
+        raise JobError(msg)
+    if target.is_dir() and not any((target / name).is_file() for name in GROUP_METADATA):
+        msg = f"{target} is a directory and no Zarr group: it is not replaced; choose another place."
+        raise JobError(msg)
+
+
+def _export_tiles(reduced: Reduced, target: StoragePath, cluster: ClusterSettings | None, *, overwrite: bool) -> None:
     """Write the reduced data as tiles, or resume it: a conversion whose source is some columns of the run's tiles."""
-    target = apart_from(out, run_paths)
     store = Store(target)
     refuse_foreign(store, layout.PLAN_JSON, "tile store", "target")
     if overwrite:
@@ -231,6 +240,5 @@ def _export_tiles(
     task: Task | Literal["auto"] = reduced.contents.tiles.info.task or "auto"
     settings = cluster or ClusterSettings(workers=0)
     write_tiles(
-        lambda workers: plan_source(reduced.spec, task, store.url, workers), str(out), settings, reduced.progress
+        lambda workers: plan_source(reduced.spec, task, store.url, workers), store.url, settings, reduced.progress
     )
-    return target

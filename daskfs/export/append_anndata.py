@@ -15,18 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from daskfs.errors import InputError, JobError
 from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
-from daskfs.export.atomic_publish import publish_at
 from daskfs.export.collect import KEY, RunContents, is_ours
 from daskfs.storage import LocalPath, ObjectPath, StoragePath, as_path, first_line
 from daskfs.storage.file_cache import file_state
+from daskfs.store.write_errors import explain_write_errors
 
 ORDER = "column-order"
-UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError)
-"""Errors that HDF5, Zarr and anndata raise for invalid files."""
 
 
 def add_to_anndata(contents: RunContents, file: str | Path) -> StoragePath:
@@ -63,7 +59,7 @@ def _add_to_file(contents: RunContents, target: StoragePath) -> None:
     with _readable(target), h5py.File(target, "r") as root:
         _check_names(root, contents, target)
     before = file_state(target.stat())
-    with publish_at(target) as copy:
+    with explain_write_errors(target), target.replacement() as copy:
         shutil.copy(target, copy)
         with h5py.File(copy, "r+") as root:
             _write_columns(root["var"], contents)
@@ -130,7 +126,7 @@ def _readable(target: StoragePath) -> Iterator[None]:
         yield
     except (InputError, JobError):
         raise
-    except UNREADABLE as error:
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:  # of HDF5, Zarr and anndata
         msg = f"{target} cannot be read as AnnData: {first_line(error)}"
         raise InputError(msg) from error
 
@@ -162,16 +158,16 @@ def _listed_columns(root: Any, contents: RunContents) -> list[str]:
 
     uns = root.get("uns", {})
     facts = read_elem(uns[KEY]) if KEY in uns else {}
-    listed = [str(name) for name in root["var"].attrs[ORDER]]
-    kept_columns = [name for name in listed if name not in contents.columns and not is_ours(name, facts)]
-    return [*kept_columns, *contents.columns]
+    columns = map(str, root["var"].attrs[ORDER])
+    other_columns = [name for name in columns if name not in contents.columns and not is_ours(name, facts)]
+    return [*other_columns, *contents.columns]
 
 
 def _write_columns(var: Any, contents: RunContents) -> None:
     from anndata.io import write_elem
 
     for name, values in contents.columns.items():
-        write_elem(var, name, np.asarray(values))
+        write_elem(var, name, values)
 
 
 def _write_facts(root: Any, contents: RunContents) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.export.collect import KEY, RunContents, reduced_table
 from daskfs.export.selected_data import Reduced, unused_name
 from daskfs.kernels.blocks import index_dtype, is_sparse
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources.row_names import NAMES_AT_ONCE
+from daskfs.store.row_names import decode_names, row_names_of
 
 EXPORT_CHUNK_VALUES = 2**20
 ROW_GROUP_BYTES = 2**26
@@ -38,22 +39,17 @@ def write_zarr(path: Path, contents: RunContents, reduced: Reduced | None) -> No
 
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
     group = zarr.create_group(store=str(path), zarr_format=3, attributes={KEY: contents.facts})
-    _put(group, NAME_KEY, np.array(names, dtype=object))
-    for name, values in columns.items():
+    arrays = {NAME_KEY: np.array(names, dtype=object), **columns, **({} if reduced is None else reduced.row_arrays())}
+    for name, values in arrays.items():
         _put(group, name, values)
     if reduced is None:
         return
-    for name, values in reduced.row_arrays().items():
-        _put(group, name, values)
     if reduced.name_width:
-        fill(text_array(group, ROW_NAMES, reduced.info.n_samples, as_zarr=True), reduced.row_names())
+        put_row_names(group, ROW_NAMES, reduced)
     if reduced.info.is_sparse:
-        put_csr(group, reduced)
+        _put_csr(group, reduced)
     else:
-        info = reduced.info
-        chunks = (min(info.n_samples, max(1, EXPORT_CHUNK_VALUES // info.n_features)), info.n_features)
-        array = group.create_array(X, shape=(info.n_samples, info.n_features), dtype=info.dtype, chunks=chunks)
-        fill(array, reduced.blocks())
+        put_dense(group, reduced)
 
 
 def _put(group: Any, name: str, values: np.ndarray) -> None:
@@ -64,25 +60,38 @@ def _put(group: Any, name: str, values: np.ndarray) -> None:
         array[...] = values.astype(object) if is_text else values
 
 
-def text_array(group: Any, name: str, size: int, *, as_zarr: bool) -> Any:
-    """Create an array of strings, shape (size,), in a group of Zarr or HDF5."""
-    chunks = (min(size, NAMES_AT_ONCE),)
-    if as_zarr:
-        return group.create_array(name, shape=(size,), dtype=str, chunks=chunks)
-    import h5py
-
-    return group.create_dataset(name, shape=(size,), dtype=h5py.string_dtype(), chunks=chunks)
+def put_row_names(group: Any, name: str, reduced: Reduced) -> Any:
+    """Write the names of the rows into a new array of a group of Zarr or HDF5, which is returned."""
+    size = reduced.info.n_samples
+    return _put_parts(group, name, (size,), str, (min(size, NAMES_AT_ONCE),), reduced.row_names())
 
 
-def fill(array: Any, parts: Iterable[Any]) -> None:
-    """Write an array of Zarr or HDF5 from dense parts, each with the values of the rows that follow, in order."""
+def put_dense(group: Any, reduced: Reduced) -> Any:
+    """Write dense rows, block by block, into a new array of a group of Zarr or HDF5, which is returned."""
+    shape = (reduced.info.n_samples, reduced.info.n_features)
+    chunks = (min(shape[0], max(1, EXPORT_CHUNK_VALUES // shape[1])), shape[1])
+    return _put_parts(group, X, shape, reduced.info.dtype, chunks, reduced.blocks())
+
+
+def _put_parts(
+    group: Any, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...], parts: Iterable[Any]
+) -> Any:
+    """Write dense parts, each of the rows that follow, into a new array; `str` is the dtype of strings."""
+    if hasattr(group, "create_array"):  # of Zarr
+        array = group.create_array(name, shape=shape, dtype=dtype, chunks=chunks)
+    else:
+        import h5py
+
+        dtype = h5py.string_dtype() if dtype is str else dtype
+        array = group.create_dataset(name, shape=shape, dtype=dtype, chunks=chunks)
     start = 0
     for part in parts:
         array[start : start + part.shape[0]] = part
         start += part.shape[0]
+    return array
 
 
-def put_csr(group: Any, reduced: Reduced) -> None:
+def _put_csr(group: Any, reduced: Reduced) -> None:
     """Write CSR rows into a group of Zarr in AnnData's layout, block by block."""
     info = reduced.info
     attributes = {
@@ -97,7 +106,7 @@ def put_csr(group: Any, reduced: Reduced) -> None:
         for name, dtype in (("data", info.dtype), ("indices", np.int32))
     )
     row = 0
-    for block in _csr_blocks(reduced):
+    for block in reduced.blocks():
         data.append(block.data)
         indices.append(block.indices.astype(np.int32, copy=False))
         indptr[row + 1 : row + 1 + block.shape[0]] = indptr[row] + block.indptr[1:]
@@ -115,7 +124,7 @@ def write_parquet(path: Path, contents: RunContents, reduced: Reduced | None) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    metadata = {KEY: contents.facts_text()}
+    metadata = {KEY: json.dumps(contents.facts, sort_keys=True)}
     if reduced is None:
         table = pa.table({NAME_KEY: contents.names, **contents.columns}).replace_schema_metadata(metadata)
         pq.write_table(table, path)
@@ -126,32 +135,25 @@ def write_parquet(path: Path, contents: RunContents, reduced: Reduced | None) ->
         msg = f"two selected features are called '{twice}', and a table has one column of a name: use zarr."
         raise InputError(msg)
     row_columns = {unused_name(name, names): values for name, values in reduced.row_arrays().items()}
-    called = unused_name(ROW_NAMES, names) if reduced.name_width else None
-    schema = pa.schema(
-        [(name, pa.from_numpy_dtype(reduced.info.dtype)) for name in names]
-        + [(name, pa.array(values[:1]).type) for name, values in row_columns.items()]
-        + ([] if called is None else [(called, pa.string())]),
-        metadata=metadata,
-    )
+    names_column = unused_name(ROW_NAMES, names)
+    fields = [(name, pa.from_numpy_dtype(reduced.info.dtype)) for name in names]
+    fields += [(name, pa.array(values[:1]).type) for name, values in row_columns.items()]
     row_bytes = reduced.info.n_features * reduced.info.dtype.itemsize
-    row_bytes += reduced.name_width + TEXT_BYTES if reduced.name_width else 0
-    height = max(1, ROW_GROUP_BYTES // row_bytes)
+    if reduced.name_width:
+        fields.append((names_column, pa.string()))
+        row_bytes += reduced.name_width + TEXT_BYTES
+    schema, start = pa.schema(fields, metadata=metadata), 0
     with pq.ParquetWriter(path, schema) as writer:
-        start = 0
         for block in reduced.blocks():
-            for rows in _dense_parts(block, height):
-                part = {name: values[start : start + rows.shape[0]] for name, values in row_columns.items()}
-                part = dict(zip(names, np.ascontiguousarray(rows.T), strict=True)) | part
-                if called is not None:
-                    part[called] = reduced.names_of(slice(start, start + rows.shape[0]))
-                writer.write_table(pa.table(part, schema=schema))
-                start += rows.shape[0]
-
-
-def _dense_parts(block: np.ndarray | sp.csr_matrix, height: int) -> Iterator[np.ndarray]:
-    for start in range(0, block.shape[0], height):
-        part = block[start : start + height]
-        yield part.toarray() if is_sparse(part) else part
+            for span in row_blocks(block.shape[0], max(1, ROW_GROUP_BYTES // row_bytes)):
+                part = block[span].toarray() if is_sparse(block) else block[span]
+                rows = slice(start, start + part.shape[0])
+                columns = dict(zip(names, np.ascontiguousarray(part.T), strict=True))
+                columns |= {name: values[rows] for name, values in row_columns.items()}
+                if reduced.name_width:
+                    columns[names_column] = decode_names(row_names_of(contents.tiles, rows))
+                writer.write_table(pa.table(columns, schema=schema))
+                start = rows.stop
 
 
 # ------------------------------------------------------------------------------------------------------------ npz
@@ -162,20 +164,20 @@ def write_npz(path: Path, contents: RunContents, reduced: Reduced | None) -> Non
     member.
     """
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
-    small = {NAME_KEY: np.array(names), **columns, KEY: np.array(contents.facts_text())}
+    small = {NAME_KEY: np.array(names), **columns, KEY: np.array(json.dumps(contents.facts, sort_keys=True))}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         if reduced is not None:
             small |= reduced.row_arrays()
             if reduced.name_width:
                 # a character is at least one byte, so the width in bytes is enough
                 kind = np.dtype(f"U{reduced.name_width}")
-                with _member(archive, ROW_NAMES, (reduced.info.n_samples,), kind) as file:
-                    _write_values(file, (part.astype(kind) for part in reduced.row_names()))
+                parts = (part.astype(kind) for part in reduced.row_names())
+                _write_member(archive, ROW_NAMES, (reduced.info.n_samples,), kind, parts)
             if reduced.info.is_sparse:
                 _write_csr(archive, reduced)
             else:
-                with _member(archive, X, (reduced.info.n_samples, reduced.info.n_features), reduced.info.dtype) as file:
-                    _write_values(file, reduced.blocks())
+                shape = (reduced.info.n_samples, reduced.info.n_features)
+                _write_member(archive, X, shape, reduced.info.dtype, reduced.blocks())
         for name, values in small.items():
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, values, allow_pickle=False)
@@ -186,38 +188,27 @@ def _write_csr(archive: zipfile.ZipFile, reduced: Reduced) -> None:
     info = reduced.info
     indptr = np.zeros(info.n_samples + 1, dtype=np.int64)
     row = 1
-    for block in _csr_blocks(reduced):
+    for block in reduced.blocks():
         indptr[row : row + block.shape[0]] = np.diff(block.indptr)
         row += block.shape[0]
     np.cumsum(indptr, out=indptr)
     nnz = int(indptr[-1])
     kind = index_dtype(max(nnz, info.n_features))  # SciPy needs one dtype for both
-    with _member(archive, "indices", (nnz,), kind) as file:
-        _write_values(file, (block.indices.astype(kind, copy=False) for block in _csr_blocks(reduced)))
-    with _member(archive, "data", (nnz,), info.dtype) as file:
-        _write_values(file, (block.data for block in _csr_blocks(reduced)))
+    indices = (block.indices.astype(kind, copy=False) for block in reduced.blocks())
+    _write_member(archive, "indices", (nnz,), kind, indices)
+    _write_member(archive, "data", (nnz,), info.dtype, (block.data for block in reduced.blocks()))
     shape = np.array([info.n_samples, info.n_features], dtype=np.int64)
     for name, values in {"indptr": indptr.astype(kind), "shape": shape, "format": np.array(b"csr")}.items():
-        with _member(archive, name, values.shape, values.dtype) as file:
-            _write_values(file, [values])
+        _write_member(archive, name, values.shape, values.dtype, [values])
 
 
-def _csr_blocks(reduced: Reduced) -> Iterator[sp.csr_matrix]:
-    for block in reduced.blocks():
-        assert is_sparse(block)
-        yield block
-
-
-@contextmanager
-def _member(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[IO[bytes]]:
-    """Open an ``.npy`` member, write the header of an array in C order, and yield the file for its values."""
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+def _write_member(
+    archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], blocks: Iterable[Any]
+) -> None:
+    """Write an ``.npy`` member in C order from dense blocks of the rows that follow."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         np.lib.format.write_array_header_1_0(file, header)
-        yield file
-
-
-def _write_values(file: IO[bytes], blocks: Iterable[np.ndarray]) -> None:
-    for block in blocks:
-        if block.size:
-            file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+        for block in blocks:
+            if block.size:
+                file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)

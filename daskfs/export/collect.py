@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,8 @@ from daskfs.store.tiles import Tiles
 
 KEY = "daskfs"
 """Key of the facts in all formats."""
+LABELS_SHOWN = 10
+"""Maximum number of labels that a message names."""
 PREFIXES = ("rank_", "score_", "selected_", "pvalue_", "qvalue_")
 
 
@@ -56,10 +57,6 @@ class RunContents:
     selectable: dict[str, np.ndarray]
     selected: dict[str, np.ndarray]
     facts: dict[str, Any]
-
-    def facts_text(self) -> str:
-        """Return the facts as JSON text."""
-        return json.dumps(self.facts, sort_keys=True)
 
 
 def read_run(url: str) -> RunContents:
@@ -123,18 +120,14 @@ def chosen_columns(contents: RunContents, label: str, n_features: int | None) ->
     """
     if label not in contents.selectable:
         labels = tuple(contents.selectable)
-        msg = f"no method of {contents.store.url} is called '{label}'.{nearest(label, labels)} It has {listed(labels)}."
+        labels_shown = first_few(labels, LABELS_SHOWN)
+        msg = f"no method of {contents.store.url} is called '{label}'.{nearest(label, labels)} It has {labels_shown}."
         raise JobError(msg)
     selectable = contents.selectable[label]
     if n_features is not None and not 1 <= n_features <= selectable.size:
         msg = f"n_features is {n_features}, and method {label} ranks {selectable.size} features that it may select."
         raise JobError(msg)
     return np.sort(contents.selected[label] if n_features is None else selectable[:n_features])
-
-
-def listed(labels: Sequence[str]) -> str:
-    """Return at most ten labels as text for a message."""
-    return first_few(labels, 10)
 
 
 def reduced_table(contents: RunContents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.execution.progress import Progress
 from daskfs.execution.signals import check_stopped
@@ -19,12 +18,11 @@ from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.row_names import NAMES_AT_ONCE
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
-from daskfs.store.row_names import decode_names, row_names_of, stretches_of
+from daskfs.store.row_names import decode_names, stretches_of
 from daskfs.store.subset import TilePart, columns_to_text, part_spec
 
 EXPORT_BLOCK_BYTES = 2**26
 """Maximum size of a block, unless a band of the reduced data is larger."""
-STAGE = "export"
 
 
 @dataclass(frozen=True)
@@ -53,20 +51,13 @@ class Reduced:
     def _part(self) -> TilePart:
         return TilePart(self.spec, self.contents.tiles.store.url)
 
-    @property
-    def block_rows(self) -> int:
-        """Rows of a block: a multiple of the rows of a band, so that each band is read once."""
-        shape = self.contents.tiles.shape
-        n_values = self.features.size
-        if shape.is_sparse:
-            n_values = max(1, 2 * (self.info.nnz or 0) // max(shape.n_samples, 1))
-        return shape.tile_rows * max(1, EXPORT_BLOCK_BYTES // (shape.tile_rows * n_values * shape.itemsize))
-
-    def blocks(self) -> Iterator[np.ndarray | sp.csr_matrix]:
+    def blocks(self) -> Iterator[Any]:
         """Yield the rows in order, shape (n_block_rows, n_selected), dense or CSR, in the stored dtype."""
-        part = self._part
-        ranges = list(row_blocks(part.info.n_samples, self.block_rows))
-        stage = Stage(STAGE, STAGE, len(ranges), StageParameters(), 0)
+        part, shape = self._part, self.contents.tiles.shape
+        n_values = max(1, 2 * (part.info.nnz or 0) // shape.n_samples) if shape.is_sparse else self.features.size
+        n_bands = max(1, EXPORT_BLOCK_BYTES // (shape.tile_rows * n_values * shape.itemsize))
+        ranges = list(row_blocks(part.info.n_samples, shape.tile_rows * n_bands))  # each band is read once
+        stage = Stage("export", "export", len(ranges), StageParameters(), 0)
         self.progress.start_stage(stage, stage.n_units)
         for number, rows in enumerate(ranges):
             block = part.read_rows(rows.start, rows.stop)
@@ -89,10 +80,6 @@ class Reduced:
             return
         for rows in row_blocks(self.info.n_samples, NAMES_AT_ONCE):
             yield np.arange(rows.start, rows.stop).astype(str).astype(object)
-
-    def names_of(self, rows: slice) -> np.ndarray:
-        """Return the names of some rows as an object array of strings; rows must have names."""
-        return decode_names(row_names_of(self.contents.tiles, rows))
 
     def row_arrays(self) -> dict[str, np.ndarray]:
         """Return labels and per-sample columns by their keys, each of shape (n_samples,).
