@@ -133,7 +133,6 @@ def distance_correlation_matrix(
 
     from daskfs.estimators.opening import is_stored, matrix_at_hand, open_input
     from daskfs.plan.inline import find_correlations
-    from daskfs.sources.sample_columns import check_weights
 
     count, rows = _whole("n_components", n_components), None if n_rows is None else _whole("n_rows", n_rows)
     scaling = checked_scaling(score_scaling, "score_scaling")
@@ -142,12 +141,8 @@ def distance_correlation_matrix(
     X = matrix_at_hand(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
-    weights = None
-    if sample_weight is not None:
-        # a stored X is not open yet: _check_size compares the numbers of rows
-        n_samples = np.size(sample_weight) if is_stored(X) else X.shape[0]
-        weights = check_weights(sample_weight, n_samples, "sample_weight")
-    with open_input(X, None, weights, client=client) as (context, _, pool):
+    with open_input(X, None, sample_weight, client=client) as (context, _, pool):
+        weights = None if sample_weight is None else context.weights()
         _check_size(spec, context.tiles.shape.n_samples, context.tiles.shape.n_features, weights)
         correlations = find_correlations(context, spec, pool)
         matrix, facts = correlations.matrix(), dict(correlations.facts)
@@ -189,12 +184,9 @@ def _check_size(spec: CorrelationSpec, n_samples: int, n_features: int, weights:
             f"most {MATRIX_FREE_FEATURES} features."
         )
         raise MemoryPlanError(msg)
-    if weights is not None and weights.size != n_samples:
-        msg = f"sample_weight has {weights.size} values, and X has {n_samples} rows."
-        raise InputError(msg)
     least = 4 if spec.bias_corrected else 2
     n_rows = n_samples if weights is None else int(np.count_nonzero(weights))
-    if n_rows < (2 if weights is not None else least):
+    if n_rows < (least if weights is None else 2):
         what = "bias_corrected distance correlations need" if spec.bias_corrected else "distance correlations need"
         msg = f"{what} at least {least} rows that count, and X has n_samples={n_samples}, {n_rows} of weight above 0."
         raise InputError(msg)

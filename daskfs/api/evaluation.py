@@ -15,11 +15,10 @@ from daskfs.criteria.outside import OUTSIDE, outside_method
 from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
-from daskfs.estimators.opening import is_stored, label_name, open_input, unpacked
+from daskfs.estimators.opening import is_stored, open_input, unpacked
 from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.summaries import evaluation_tables, evaluation_warnings
-from daskfs.evaluation.tables import Table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.job.blocks import GraphBlock
@@ -286,8 +285,7 @@ def evaluate_selectors(
     >>> [row["kuncheva"] for row in found.stability.to_pylist() if row["method"] != "RandomOrder"]
     [1.0, 1.0, 1.0, 1.0]
     """
-    name = label_name(X, y)
-    X, y, use_rep, columns = unpacked(X, y, use_rep)
+    X, y, use_rep, columns, label_name = unpacked(X, y, use_rep)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
         check_finite(X, 0, None if columns is None else tuple(map(str, columns)), "X", whole=True)
@@ -295,11 +293,8 @@ def evaluate_selectors(
     encoded = encode_labels(y_values, y_values.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in given_columns.items() if values is not None}
-    with open_input(X, encoded, client=client, label_name=name) as (context, stored_names, pool):
+    with open_input(X, encoded, client=client, label_name=label_name) as (context, stored_names, pool):
         n_samples = context.tiles.shape.n_samples
-        if encoded.values.shape[0] != n_samples:
-            msg = f"y has {encoded.values.shape[0]} values, and X has {n_samples} rows."
-            raise InputError(msg)
         for name, values in sample_columns.items():
             origin = "sample_weight" if name == "weights" else name
             column = StoredColumn(n_samples, origin, name, lambda whole=values: iter([whole]))  # type: ignore[misc]
@@ -339,9 +334,9 @@ def evaluate_selectors(
         for method in methods:
             check_labels(method.criterion, method.label, counts)
         check_missing(context.tiles.missing_policy, methods)
-        is_outside = any(method.criterion is OUTSIDE for method in methods)
-        if is_outside and weights is not None:
-            others = ", ".join(method.label for method in methods if method.criterion is OUTSIDE)
+        outside = [method.label for method in methods if method.criterion is OUTSIDE]
+        if outside and weights is not None:
+            others = ", ".join(outside)
             msg = f"sample_weight is given, and only selectors of daskfs take it: leave it out, or {others}."
             raise InputError(msg)
         tiles = _tiles_of(context, encoded, sample_columns)
@@ -359,11 +354,11 @@ def evaluate_selectors(
         parameters = first_parameters(stages, EVALUATE_STAGE)
         assert parameters is not None
         if parameters.anew is None:
-            run_all(context, stages[:1], None if is_outside else pool, quiet=True)
+            run_all(context, stages[:1], None if outside else pool, quiet=True)
             tables = score_features(context, methods, encoded, rep, pool)
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
-        run_all(context, stages, None if is_outside else pool)
+        run_all(context, stages, None if outside else pool)
         warnings = block_warnings(block, methods, tiles.shape.n_features) + repeated_names_warnings(names or ())
         if extent.all_features != baselines:
             text = f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB"
@@ -434,8 +429,7 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
 
 def _read_evaluation(context: Context, parameters: EvaluationParameters, warnings: Sequence[RunWarning]) -> Evaluation:
     merged_warnings = tuple(merge_warnings([*warnings, *evaluation_warnings(context.store, parameters)]))
-    tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
-    arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
-    stability = tables["stability"].arrow().to_pylist()
-    verdict = evaluation_verdict(context.store, parameters, stability, context.tiles.shape.n_features)
-    return Evaluation(*arrays, merged_warnings, verdict, context.tiles.shape.n_features)  # type: ignore[call-arg]
+    tables = {table.name: table.arrow() for table in evaluation_tables(context, parameters)}
+    n_features = context.tiles.shape.n_features
+    verdict = evaluation_verdict(context.store, parameters, tables["stability"].to_pylist(), n_features)
+    return Evaluation(*tables.values(), merged_warnings, verdict, n_features)  # type: ignore[call-arg]

@@ -150,23 +150,18 @@ def knn_graph(
                 raise InputError(msg)
             lists.check_size(n_samples, n_neighbors)
             indices, distances = lists.read(slice(0, n_samples), n_neighbors)
-            return _kept(KNNGraph(indices.astype(np.int64), distances, lists.metric, lists.scaling, np.nan), output)
-        for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
-            warnings.warn(f"{text}.", DaskfsWarning, stacklevel=2)
+            result = KNNGraph(indices.astype(np.int64), distances, lists.metric, lists.scaling, np.nan)
+        else:
+            for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
+                warnings.warn(f"{text}.", DaskfsWarning, stacklevel=2)
+            find: Any = find_lists if output is None else stored_lists
+            indices, distances, estimated_recall = find(context, spec, n_neighbors, pool)
+            result = KNNGraph(indices, distances, metric, scaling, estimated_recall)
         if output is None:
-            indices, distances, estimated_recall = find_lists(context, spec, n_neighbors, pool)
-            return KNNGraph(indices, distances, metric, scaling, estimated_recall)
-        arrays: Any = stored_lists(context, spec, n_neighbors, pool)
-        return _kept(KNNGraph(arrays[0], arrays[1], metric, scaling, arrays[2]), output)
-
-
-def _kept(graph: KNNGraph, output: str | Path | None) -> KNNGraph:
-    """Write a graph, and return one that is read from there; for None return it as it is."""
-    if output is None:
-        return graph
-    graph.save(output)
-    lists: Any = open_graph(output)
-    return replace(graph, indices=lists.indices, distances=lists.distances, path=str(output))
+            return result
+        result.save(output)
+    saved_lists: Any = open_graph(output)
+    return replace(result, indices=saved_lists.indices, distances=saved_lists.distances, path=str(output))
 
 
 def _check_options(spec: GraphSpec, n_neighbors: int, missing: str) -> None:

@@ -174,8 +174,8 @@ def rank(
         data["exclude"] = [*data.get("exclude", ()), *names]
     client = open_client(client, by_default=is_elsewhere)
     is_resumed = output is not None and is_elsewhere and not any(scratch.iterdir())
-    remedies = () if is_resumed else ("nothing is kept",) if output is None else (ANOTHER_OUTPUT,)
-    with not_resumed(*remedies) if remedies else nullcontext(), _named_as_given(scratch):
+    remedy = "nothing is kept" if output is None else ANOTHER_OUTPUT
+    with nullcontext() if is_resumed else not_resumed(remedy), _named_as_given(scratch):
         data["source"], _alive = as_source(X, scratch, client, columns)
         proposal = propose_job(
             data.pop("source"),
@@ -251,28 +251,24 @@ def open_container(
 
     Anything else is returned as it is, without names and keys.
     """
-    if is_anndata(X):
-        matrix, data, graph_keys = _of_anndata(X, layer, graph, scratch)
-        return matrix, names_of(X), data, graph_keys
-    return (variable_of(X).data, names_of(X), {}, {}) if is_of(X, "xarray") else (X, None, {}, {})
-
-
-def _of_anndata(
-    adata: Any, layer: str | None, graph: str | None, scratch: Path
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return X of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
-    values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
-    X = matrix_at_hand(adata if layer is None else backing_file(adata) or values)
-    if isinstance(X, str):
-        graph_keys = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
-        return X, {} if layer is None else {"array": f"layers/{layer}"}, graph_keys
-    graph_keys = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
+    if is_of(X, "xarray"):
+        return variable_of(X).data, names_of(X), {}, {}
+    if not is_anndata(X):
+        return X, None, {}, {}
+    names, data, graph_keys = list(map(str, X.var_names)), dict[str, Any](), dict[str, Any]()
+    values, weights = member_of(X, "layers", layer), member_of(X, "obsp", graph)
+    matrix = matrix_at_hand(X if layer is None else backing_file(X) or values)
+    if isinstance(matrix, str):  # the file that backs X
+        data = {} if layer is None else {"array": f"layers/{layer}"}
+        graph_keys = {} if graph is None else {"precomputed": f"{matrix}:obsp/{graph}"}
+        return matrix, names, data, graph_keys
     if graph is not None:
-        sp.save_npz(scratch / "graph.npz", sp.csr_matrix(unmasked(weights)), compressed=False)
-    if is_of(X, "dask"):  # a collection has its names
-        return X, {}, graph_keys
-    (scratch / "names.txt").write_text("\n".join(map(str, adata.var_names)), encoding="utf-8")
-    return X, {"feature_names": str(scratch / "names.txt")}, graph_keys
+        graph_keys["precomputed"] = str(scratch / "graph.npz")
+        sp.save_npz(graph_keys["precomputed"], sp.csr_matrix(unmasked(weights)), compressed=False)
+    if not is_of(matrix, "dask"):  # a collection has its names
+        data["feature_names"] = str(scratch / "names.txt")
+        Path(data["feature_names"]).write_text("\n".join(names), encoding="utf-8")
+    return matrix, names, data, graph_keys
 
 
 def _reference(X: Any, key: str, value: Any, scratch: Path) -> Any:

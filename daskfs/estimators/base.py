@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
@@ -23,7 +23,6 @@ from daskfs.estimators.opening import (
     is_anndata,
     is_dask_frame,
     is_stored,
-    label_name,
     names_of,
     numbered,
     open_input,
@@ -42,7 +41,6 @@ from daskfs.kernels.statistics.permutation import FDRMethod
 from daskfs.report.trust import repeated_names_warnings
 from daskfs.sources.checks import check_values
 from daskfs.sources.labels import encode_labels, refuse_fractions
-from daskfs.sources.sample_columns import check_weights
 from daskfs.sources.values import as_column, is_of, unmasked
 from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite
@@ -159,23 +157,14 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
         check_n_features_to_select(self.n_features_to_select)
         self._make_method(self._parameters(None))
-        name = label_name(X, y)
-        X, y, use_rep, columns = unpacked(X, y, use_rep)
+        X, y, use_rep, columns, label_name = unpacked(X, y, use_rep)
         stored = is_stored(X)
         if not stored:
             X = self._validate(X, y, columns)
         labels = self._labels(y, None if stored else X.shape[0])
-        weights = None
-        if sample_weight is not None:
-            # a stored X is not open yet: the number of rows is compared below
-            weights = check_weights(sample_weight, np.size(sample_weight) if stored else X.shape[0], "sample_weight")
         n_jobs = getattr(self, "n_jobs", None)
-        with open_input(X, labels, weights, n_jobs=n_jobs, label_name=name) as (context, names, pool):
+        with open_input(X, labels, sample_weight, n_jobs=n_jobs, label_name=label_name) as (context, names, pool):
             shape = context.tiles.shape
-            for name, values in (("y", None if labels is None else labels.values), ("sample_weight", weights)):
-                if values is not None and values.shape[0] != shape.n_samples:
-                    msg = f"{name} has {values.shape[0]} values, and X has {shape.n_samples} rows."
-                    raise InputError(msg)
             if stored:
                 self.n_features_in_ = shape.n_features
                 self._name_features(names if columns is None else columns)
@@ -276,11 +265,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         if (pvalues := method.pvalues(table)) is not None:
             self.pvalues_, self.qvalues_ = pvalues.copy(), method.qvalues(pvalues)
 
-    def _name_features(self, names: Iterable[Any] | None) -> None:
+    def _name_features(self, names: Any) -> None:
         """Keep the names of the features if all are text, as scikit-learn does, instead of those of an earlier fit."""
-        name_list = None if names is None else list(names)
-        if name_list is not None and all(isinstance(name, str) for name in name_list):
-            self.feature_names_in_ = np.array(name_list, dtype=object)
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
@@ -357,12 +345,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise InputError(msg)
-        columns = names_of(X)
-        names = getattr(self, "feature_names_in_", None)
-        if columns is not None and names is not None and list(columns) != list(names):
-            wrong = next(pair for pair in zip(columns, names, strict=True) if pair[0] != pair[1])
-            msg = f"The feature names of X should match those of fit, in their order: {wrong[0]!r} is not {wrong[1]!r}."
-            raise InputError(msg)
+        for column, name in zip(names_of(X) or (), getattr(self, "feature_names_in_", ()), strict=False):
+            if column != name:
+                msg = f"The feature names of X should match those of fit, in their order: {column!r} is not {name!r}."
+                raise InputError(msg)
         if repeated_names(X):
             return check_array(numbered(X), dtype=None)[:, chosen]
         if is_dask_frame(X):  # iloc refuses columns of one name

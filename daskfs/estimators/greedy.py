@@ -206,10 +206,8 @@ class RedundancyFilter(ScoreSelector):
         self.n_features_in_ = inner.n_features_in_
         self._name_features(getattr(inner, "feature_names_in_", None))
         rest = np.argsort(inner.ranking_, kind="stable")
-        self.ranking_, self.n_kept_ = (
-            ranks(np.concatenate([features, rest[~np.isin(rest, features)]])),
-            int(features.size),
-        )
+        self.ranking_ = ranks(np.concatenate([features, rest[~np.isin(rest, features)]]))
+        self.n_kept_ = int(features.size)
         self._is_excluded = self.ranking_ > self.n_kept_
         self._constant = inner._constant
         self._shared_ranks = np.where(self._is_excluded, np.nan, self.ranking_)

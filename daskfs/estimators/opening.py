@@ -6,18 +6,19 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskfs.errors import ClusterError, DaskfsError, InputError, nearest
+from daskfs.errors import ClusterError, DaskfsError, InputError, first_few, nearest
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
 from daskfs.sources.checks import unknown_name
 from daskfs.sources.collection import Collection, stored_array
+from daskfs.sources.sample_columns import check_weights
 from daskfs.sources.values import is_of, unmasked
 from daskfs.stages.cost import Workers
 from daskfs.storage import first_line
@@ -112,13 +113,18 @@ def is_anndata(X: Any) -> bool:
     return is_of(X, "anndata") and hasattr(X, "obs")
 
 
-def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | None]:
-    """Return X, y and use_rep, of an AnnData its members, and the names of the columns; None if X itself has none."""
-    if is_anndata(X):
+def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | None, str | None]:
+    """Return X, y and use_rep, of an AnnData its members, the names of the columns, and that of the labels.
+
+    The names of the columns are None if X itself has none. That of the labels is y where it names labels of the source
+    that X is the path or URL of; else None.
+    """
+    label_name = y if isinstance(y, str) and isinstance(X, str | Path) else None
+    if label_name is not None:
+        y = _labels_of(X, label_name)
+    elif is_anndata(X):
         y, use_rep = member_of(X, "obs", y), member_of(X, "obsm", use_rep)
-    if (name := label_name(X, y)) is not None:
-        return X, _labels_of(X, name), use_rep, None
-    return matrix_at_hand(X), y, use_rep, names_of(X)
+    return matrix_at_hand(X), y, use_rep, names_of(X), label_name
 
 
 @refused_queries()
@@ -149,11 +155,6 @@ def variable_of(X: Any) -> Any:
         msg = f"X has the dimensions {', '.join(X.dims)}: pass X.stack(...) of two, rows first."
         raise InputError(msg)
     return X
-
-
-def label_name(X: Any, y: Any) -> str | None:
-    """Return y if it names labels of a source, which X is the path or URL of; else None."""
-    return y if isinstance(y, str) and isinstance(X, str | Path) else None
 
 
 def _labels_of(source: str | Path, name: str) -> np.ndarray:
@@ -205,26 +206,6 @@ def backing_file(adata: Any) -> str | None:
         msg = "the AnnData is a view of one that is backed by a file: pass the view's to_memory(), or the whole."
         raise InputError(msg)
     return str(adata.filename)
-
-
-@refused_queries()
-def check_input(X: Any) -> None:
-    """Check that X can be a numeric matrix; for a Dask DataFrame or Polars query, only by its schema.
-
-    Raises
-    ------
-    InputError
-        For non-numeric columns of a DataFrame, which the message names.
-    """
-    frame = X._meta if is_of(X, "dask") else X
-    if bad := [f"{name!r} ({dtype})" for name, dtype in _not_numeric(frame)]:
-        more = f" and {len(bad) - LISTED_COLUMNS} more" if len(bad) > LISTED_COLUMNS else ""
-        names = ", ".join(bad[:LISTED_COLUMNS])
-        msg = f"columns of X hold no numbers: {names}{more}. Drop them, or encode them as numbers."
-        raise InputError(msg)
-    _check_objects(X)
-    for columns, values in _wide_integers(X):
-        check_digits(values, 0, [f"column {name!r}" for name in columns].__getitem__, "X")
 
 
 def _not_numeric(frame: Any) -> Iterator[tuple[Any, Any]]:
@@ -304,11 +285,8 @@ def stored_context(
         tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", workers)
         check_memory(tiles_plan.stages, workers, is_joined=True)
         if tiles_plan.stages:
-            progress = progress_of_call()
-            try:
+            with closing(progress_of_call()) as progress:
                 fill_tiles(tiles_plan, Runner(pool, progress, progress.unit_done))
-            finally:
-                progress.close()
         tiles = open_tiles(tiles_plan.url)
         names = tiles.store.read_json(layout.FEATURE_NAMES, list)
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, pool
@@ -320,21 +298,9 @@ def as_source(
 ) -> tuple[str, Collection | None]:
     """Return ``data.source`` of X, which is written into `scratch` if it lies nowhere yet and is no dask collection.
 
-    Parameters
-    ----------
-    X
-        A path, a Zarr array or group, a dask array or DataFrame, a DataFrame of pandas or Polars, or a matrix.
-    scratch
-        Directory for files.
-    client
-        Client whose workers compute a dask collection; None for threads.
-    names
-        Names of the columns of a dask array.
-
-    Returns
-    -------
-    source, collection
-        The source, and the collection that has to be kept as long as it is read; None for none.
+    X is a path, a Zarr array or group, a dask array or DataFrame, a DataFrame of pandas or Polars, or a matrix. The
+    workers of `client`, threads for None, compute a dask collection, and `names` are those of the columns of a dask
+    array. Also return the collection, which has to be kept as long as the source is read; None for none.
     """
     if is_of(X, "dask"):
         array = None if is_dask_frame(X) or names is not None else stored_array(X)
@@ -350,10 +316,7 @@ def as_source(
             msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
             raise TypeError(msg)
         return path, None
-    if is_query(X):
-        X.sink_parquet(str(scratch / "source.parquet"))
-        return str(scratch / "source.parquet"), None
-    return _write_matrix(X, scratch), None
+    return str(_write_matrix(X, scratch)), None
 
 
 def _path_of(array: Any) -> str | None:
@@ -364,27 +327,29 @@ def _path_of(array: Any) -> str | None:
     return None if root is None else str(Path(root) / array.path)
 
 
-def _write_matrix(X: Any, scratch: Path) -> str:
-    """Write a matrix or a DataFrame in memory; return the path of the file."""
+def _write_matrix(X: Any, scratch: Path) -> Path:
+    """Write a query, or a DataFrame or a matrix in memory; return the path of the file."""
     import scipy.sparse as sp
 
-    if is_of(X, "polars"):
-        X.write_parquet(scratch / "source.parquet")
-        return str(scratch / "source.parquet")
-    if is_of(X, "pandas"):
-        _write_parquet(X, scratch / "source.parquet")
-        return str(scratch / "source.parquet")
-    if sp.issparse(X):
-        sp.save_npz(scratch / "source.npz", sp.csr_matrix(X), compressed=False)
-        return str(scratch / "source.npz")
-    values = np.asarray(X)
-    _check_objects(values)
-    try:
-        np.save(scratch / "source.npy", values.astype(np.float64) if values.dtype == object else values)
-    except (TypeError, ValueError) as error:
-        msg = f"X holds what is no number: {error}."
-        raise InputError(msg) from None
-    return str(scratch / "source.npy")
+    path = scratch / "source.parquet"
+    if is_query(X):
+        X.sink_parquet(str(path))
+    elif is_of(X, "polars"):
+        X.write_parquet(path)
+    elif is_of(X, "pandas"):
+        _write_parquet(X, path)
+    elif sp.issparse(X):
+        path = scratch / "source.npz"
+        sp.save_npz(path, sp.csr_matrix(X), compressed=False)
+    else:
+        path, values = scratch / "source.npy", np.asarray(X)
+        _check_objects(values)
+        try:
+            np.save(path, values.astype(np.float64) if values.dtype == object else values)
+        except (TypeError, ValueError) as error:
+            msg = f"X holds what is no number: {error}."
+            raise InputError(msg) from None
+    return path
 
 
 def _write_parquet(frame: Any, path: Path) -> None:
@@ -406,15 +371,24 @@ def repeated_names(X: Any) -> bool:
     return is_of(X, "pandas") and hasattr(X, "columns") and not X.columns.is_unique
 
 
+@refused_queries()
 def matrix_at_hand(X: Any) -> Any:
     """Return X as selectors take it: of an AnnData the matrix, or the path of the file, of xarray the array.
 
     Columns of pandas of which several have one name are named by their positions. Raises :class:`InputError` for
-    non-numeric columns.
+    non-numeric columns of a DataFrame, which the message names, and for integers that float64 does not hold; of a Dask
+    DataFrame or Polars query only by its schema.
     """
     X = matrix_of(X) if is_anndata(X) else variable_of(X).data if is_of(X, "xarray") else X
     X = X if is_of(X, "dask") else unmasked(X)
-    check_input(X)
+    frame = X._meta if is_of(X, "dask") else X
+    if bad := [f"{name!r} ({dtype})" for name, dtype in _not_numeric(frame)]:
+        names = first_few(bad, LISTED_COLUMNS)
+        msg = f"columns of X hold no numbers: {names}. Drop them, or encode them as numbers."
+        raise InputError(msg)
+    _check_objects(X)
+    for columns, values in _wide_integers(X):
+        check_digits(values, 0, [f"column {name!r}" for name in columns].__getitem__, "X")
     return numbered(X) if repeated_names(X) else X
 
 
@@ -422,7 +396,7 @@ def matrix_at_hand(X: Any) -> Any:
 def open_input(
     X: Any,
     labels: Labels | None,
-    weights: np.ndarray | None = None,
+    sample_weight: Any = None,
     missing: str = "refuse",
     n_jobs: int | None = None,
     client: Client | None = None,
@@ -436,8 +410,8 @@ def open_input(
         Shape (n_samples, n_features): an array or CSR matrix in memory, or anything that :func:`is_stored`.
     labels
         Labels of the rows.
-    weights
-        Row weights, validated, shape (n_samples,), float64; None for 1.
+    sample_weight
+        Row weights, shape (n_samples,), finite and not negative; None for 1.
     missing
         Treatment of NaN, as in :func:`memory_context`. Existing tiles keep their own policy if this is "refuse".
     n_jobs
@@ -446,15 +420,32 @@ def open_input(
         Client whose workers run the units if X is not in memory; by default the current one.
     label_name
         Name of the labels in the source that X is the path of, which are not part of X; None for labels of the caller.
+
+    Raises
+    ------
+    InputError
+        For invalid weights, and for another number of them, or of labels, than of rows.
     """
-    if not is_stored(X):
-        X = X.copy() if missing == "mean" and has_missing(X) else X
+    weights = None
+    if sample_weight is not None:
+        # a stored X is not open yet: the number of rows is compared below
+        n_weights = np.size(sample_weight) if is_stored(X) else X.shape[0]
+        weights = check_weights(sample_weight, n_weights, "sample_weight")
+    if is_stored(X):
+        opening: Any = stored_context(X, missing, n_jobs, client, label_name)
+    else:
         from daskfs.plan.inline import memory_context
 
-        yield memory_context(X, labels, weights, missing), None, pool_of_threads(n_jobs)
-        return
-    with stored_context(X, missing, n_jobs, client, label_name) as (context, names, pool):
-        if labels is not None:
-            put_labels(context.store, labels)
-        put_weights(context.store, weights)
+        X = X.copy() if missing == "mean" and has_missing(X) else X
+        opening = nullcontext((memory_context(X, labels, weights, missing), None, pool_of_threads(n_jobs)))
+    with opening as (context, names, pool):
+        n_samples = context.tiles.shape.n_samples
+        for name, values in (("y", None if labels is None else labels.values), ("sample_weight", weights)):
+            if values is not None and values.shape[0] != n_samples:
+                msg = f"{name} has {values.shape[0]} values, and X has {n_samples} rows."
+                raise InputError(msg)
+        if is_stored(X):
+            if labels is not None:
+                put_labels(context.store, labels)
+            put_weights(context.store, weights)
         yield context, names, pool

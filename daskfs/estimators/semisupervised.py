@@ -96,11 +96,13 @@ class SSelect(GraphSelector):
     def _keep_other_results(self, context: Context, method: Method) -> None:
         curve = stored_curve(context.store, method)
         self.trade_off_ = float(self.trade_off) if curve is None else curve["chosen"]
-        self.trade_off_curve_ = (
-            None
-            if curve is None
-            else {key: _numbers(values) for key, values in curve.items() if isinstance(values, list)}
-        )
+        self.trade_off_curve_ = None
+        if curve is not None:
+            self.trade_off_curve_ = {
+                key: np.array([np.nan if value is None else value for value in values])
+                for key, values in curve.items()
+                if isinstance(values, list)
+            }
 
 
 @selector
@@ -277,7 +279,3 @@ class LSDF(NeighborSelector):
         if labels is not None and labels.is_labeled.all():
             return self._make_method({**self._parameters(labels), "graph": "none"}), None
         return super()._method(n_samples, labels)
-
-
-def _numbers(values: list[float | None]) -> np.ndarray:
-    return np.array([np.nan if value is None else value for value in values])
