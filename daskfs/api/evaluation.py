@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,11 +13,10 @@ from sklearn.utils import check_array
 
 from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.outside import OUTSIDE, outside_method
-from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
+from daskfs.criteria.registry import Method, check_labels, of_representation
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
 from daskfs.estimators.opening import is_stored, open_input, unpacked
-from daskfs.evaluation.design import EvaluationParameters
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.summaries import evaluation_tables, evaluation_warnings
 from daskfs.evaluation.trials import EVALUATE_STAGE
@@ -286,20 +286,19 @@ def evaluate_selectors(
     [1.0, 1.0, 1.0, 1.0]
     """
     X, y, use_rep, columns, label_name = unpacked(X, y, use_rep)
+    names = None if columns is None else tuple(map(str, columns))
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
-        check_finite(X, 0, None if columns is None else tuple(map(str, columns)), "X", whole=True)
+        check_finite(X, 0, names, "X", whole=True)
     y_values = check_values(as_column(y))
     encoded = encode_labels(y_values, y_values.shape[0], task)
     given_columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in given_columns.items() if values is not None}
-    with open_input(X, encoded, client=client, label_name=label_name) as (context, stored_names, pool):
+    with open_input(X, encoded, client=client, label_name=label_name) as (context, _, pool):
         n_samples = context.tiles.shape.n_samples
         for name, values in sample_columns.items():
             origin = "sample_weight" if name == "weights" else name
-            column = StoredColumn(n_samples, origin, name, lambda whole=values: iter([whole]))  # type: ignore[misc]
-            put_sample_column(context.store, column)
-        names = stored_names if columns is None else tuple(map(str, columns))
+            put_sample_column(context.store, StoredColumn(n_samples, origin, name, partial(iter, [values])))
         if names is not None:
             context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
         feature_names = context.tiles.feature_names()
@@ -355,15 +354,19 @@ def evaluate_selectors(
         assert parameters is not None
         if parameters.anew is None:
             run_all(context, stages[:1], None if outside else pool, quiet=True)
-            tables = score_features(context, methods, encoded, rep, pool)
+            scores = score_features(context, methods, encoded, rep, pool)
             for method in methods:
-                method.check_ranks_any(tables[method.label], n_samples)
+                method.check_ranks_any(scores[method.label], n_samples)
         run_all(context, stages, None if outside else pool)
-        warnings = block_warnings(block, methods, tiles.shape.n_features) + repeated_names_warnings(names or ())
+        n_features = tiles.shape.n_features
+        warnings = block_warnings(block, methods, n_features) + repeated_names_warnings(feature_names)
         if extent.all_features != baselines:
             text = f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB"
             warnings.append(RunWarning("evaluation in part", LIMITS, text))
-        return _read_evaluation(context, parameters, warnings)
+        warnings += evaluation_warnings(context.store, parameters)
+        tables = {table.name: table.arrow() for table in evaluation_tables(context, parameters)}
+        verdict = evaluation_verdict(context.store, parameters, tables["stability"].to_pylist(), n_features)
+        return Evaluation(*tables.values(), tuple(merge_warnings(warnings)), verdict, n_features)  # type: ignore[call-arg]
 
 
 def _as_list(values: Any) -> list[Any]:
@@ -408,8 +411,7 @@ def _method(selector: SelectorMixin, label: str, labels: Labels) -> Method:
         raise InputError(msg)
     if not isinstance(selector, ScoreSelector) or not hasattr(selector, "_criterion"):
         return outside_method(selector, label)
-    has_task = "task" in criterion_named(selector._criterion).parameters.model_fields
-    return selector._make_method({**selector._parameters(labels), **({"task": labels.task} if has_task else {})}, label)
+    return selector._make_method(selector._parameters(labels), label)
 
 
 def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any]) -> TilePlan:
@@ -425,11 +427,3 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
         n_labeled=int(labels.is_labeled.sum()),
         missing=context.tiles.missing_policy,
     )
-
-
-def _read_evaluation(context: Context, parameters: EvaluationParameters, warnings: Sequence[RunWarning]) -> Evaluation:
-    merged_warnings = tuple(merge_warnings([*warnings, *evaluation_warnings(context.store, parameters)]))
-    tables = {table.name: table.arrow() for table in evaluation_tables(context, parameters)}
-    n_features = context.tiles.shape.n_features
-    verdict = evaluation_verdict(context.store, parameters, tables["stability"].to_pylist(), n_features)
-    return Evaluation(*tables.values(), merged_warnings, verdict, n_features)  # type: ignore[call-arg]

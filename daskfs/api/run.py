@@ -20,7 +20,7 @@ from daskfs.errors import InputError, JobError, first_few, nearest
 from daskfs.estimators.opening import ANOTHER_OUTPUT, as_source, matrix_at_hand, names_of, not_resumed, open_client
 from daskfs.execution.clusters.blocks import ClusterBlock
 from daskfs.export.anndata_file import add_columns
-from daskfs.export.collect import KEY, LABELS_SHOWN, RunContents, chosen_columns, read_run
+from daskfs.export.collect import KEY, LABELS_SHOWN, RunContents, chosen_features, read_run
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_files import open_graph
@@ -194,18 +194,17 @@ class RunResult(Mapping[str, Any]):
         if self._folder is not None:
             msg = "the run lies in a temporary directory, which is deleted with this result: pass output=."
             raise InputError(msg)
-        columns = np.array(self._first_features(method, n))
+        columns = self._first_features(method, n)
         return lazy_columns(self._contents.tiles.store.url, columns), self.selected(method, n)
 
-    def _first_features(self, method: str | None, n: int | None) -> list[int]:
+    def _first_features(self, method: str | None, n: int | None) -> np.ndarray:
         label = self.best if method is None else method
         if label is None:
             msg = f"name a method: the run has {first_few(self.methods, LABELS_SHOWN)}."
             raise JobError(msg)
         if method is None and n is None and self.verdict is not None:
             n = int(self.verdict["n_selected"])
-        size = chosen_columns(self._contents, label, n).size
-        return list(self._contents.selected[label] if n is None else self._contents.selectable[label][:size])
+        return chosen_features(self._contents, label, n)
 
     @property
     def graph(self) -> KNNGraph | None:

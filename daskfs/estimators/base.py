@@ -50,12 +50,6 @@ if TYPE_CHECKING:
 
 FEATURES_SHOWN = 10
 """Number of features that a notebook shows of a fitted selector."""
-_AS_ROWS: Mapping[str, Any] = {
-    "accept_sparse": "csr",
-    "dtype": "numeric",
-    "order": "C",
-    "ensure_all_finite": False,  # check_finite names the column
-}
 
 S = TypeVar("S")
 
@@ -202,7 +196,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _validate(self, X: Any, y: Any, columns: Sequence[Any] | None) -> Any:
         # y is refused here only if it is needed and None: it may have unlabeled rows, which scikit-learn refuses
-        X = validate_data(self, X, **({"y": None} if y is None and self._needs_labels else {}), **_AS_ROWS)
+        y = None if y is None and self._needs_labels else "no_validation"
+        X = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
         if columns is not None:
             self._name_features(columns)
         names = getattr(self, "feature_names_in_", None)
@@ -228,10 +223,12 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return encode_labels(column, column.shape[0], str(self._task or getattr(self, "task", "auto")))
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        """Return the parameters of the criterion: the selector's own of the same names."""
-        del labels
-        names = criterion_named(self._criterion).parameters.public_fields()
-        values = {name: value for name, value in self.get_params(deep=False).items() if name in names}
+        """Return the parameters of the criterion: the selector's own of the same names, and the task of the labels."""
+        model = criterion_named(self._criterion).parameters
+        values = {name: value for name, value in self.get_params(deep=False).items() if name in model.public_fields()}
+        task = getattr(self, "task", "auto") if labels is None else labels.task
+        if "task" in model.model_fields and task != "auto":
+            values["task"] = task
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
@@ -373,9 +370,8 @@ class TestingSelector(ScoreSelector):
 def check_n_features_to_select(count: Any) -> None:
     """Raise :class:`InputError` unless it is None, a number of features or a share of them in (0, 1]."""
     is_number = isinstance(count, Real) and not isinstance(count, bool)
-    if count is not None and not (
-        is_number and (0 < float(count) <= 1 or (isinstance(count, Integral) and int(count) > 1))
-    ):
+    is_valid = is_number and (0 < count <= 1 or (isinstance(count, Integral) and count > 1))
+    if count is not None and not is_valid:
         msg = f"n_features_to_select is {count!r}: give a whole number from 1, a share in (0, 1], or None for half."
         raise InputError(msg)
 

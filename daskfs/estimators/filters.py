@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import ScoreSelector, TestingSelector, selector
-from daskfs.kernels.labels import Labels
 
 
 class VarianceScore(ScoreSelector):
@@ -113,10 +111,6 @@ class PearsonScore(TestingSelector):
     _needs_labels = True
 
     task: Literal["auto", "regression", "classification"] = "auto"
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        task = self.task if labels is None else labels.task
-        return {**super()._parameters(labels), **({} if task == "auto" else {"task": task})}
 
 
 class KolmogorovSmirnovScore(TestingSelector):

@@ -116,12 +116,16 @@ def is_anndata(X: Any) -> bool:
 def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | None, str | None]:
     """Return X, y and use_rep, of an AnnData its members, the names of the columns, and that of the labels.
 
-    The names of the columns are None if X itself has none. That of the labels is y where it names labels of the source
-    that X is the path or URL of; else None.
+    The names of the columns are None if X itself has none. That of the labels is y where it is, as ``data.labels`` of a
+    job, the name of labels of the source that X is the path or URL of; else None.
     """
     label_name = y if isinstance(y, str) and isinstance(X, str | Path) else None
     if label_name is not None:
-        y = _labels_of(X, label_name)
+        from daskfs.job.job import make_data
+        from daskfs.runs.tiles import source_spec
+        from daskfs.sources import open_source
+
+        y = open_source(source_spec(make_data({"source": str(X), "labels": label_name}))).read_labels()
     elif is_anndata(X):
         y, use_rep = member_of(X, "obs", y), member_of(X, "obsm", use_rep)
     return matrix_at_hand(X), y, use_rep, names_of(X), label_name
@@ -155,17 +159,6 @@ def variable_of(X: Any) -> Any:
         msg = f"X has the dimensions {', '.join(X.dims)}: pass X.stack(...) of two, rows first."
         raise InputError(msg)
     return X
-
-
-def _labels_of(source: str | Path, name: str) -> np.ndarray:
-    """Return the labels that ``data.labels`` of a job would name, as stored, shape (n_samples,)."""
-    from daskfs.job.job import make_data
-    from daskfs.runs.tiles import source_spec
-    from daskfs.sources import open_source
-
-    labels = open_source(source_spec(make_data({"source": str(source), "labels": name}))).read_labels()
-    assert labels is not None
-    return labels
 
 
 def member_of(adata: Any, group: str, member: Any) -> Any:
@@ -337,7 +330,12 @@ def _write_matrix(X: Any, scratch: Path) -> Path:
     elif is_of(X, "polars"):
         X.write_parquet(path)
     elif is_of(X, "pandas"):
-        _write_parquet(X, path)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        # columns may have any names, and several of them one
+        table = pa.Table.from_pandas(numbered(X), preserve_index=False).replace_schema_metadata(None)
+        pq.write_table(table.rename_columns(list(map(str, X.columns))), path)
     elif sp.issparse(X):
         path = scratch / "source.npz"
         sp.save_npz(path, sp.csr_matrix(X), compressed=False)
@@ -350,15 +348,6 @@ def _write_matrix(X: Any, scratch: Path) -> Path:
             msg = f"X holds what is no number: {error}."
             raise InputError(msg) from None
     return path
-
-
-def _write_parquet(frame: Any, path: Path) -> None:
-    """Write a DataFrame of pandas, whose columns may have any names, and several of them one."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.Table.from_pandas(numbered(frame), preserve_index=False).replace_schema_metadata(None)
-    pq.write_table(table.rename_columns(list(map(str, frame.columns))), path)
 
 
 def numbered(frame: Any) -> Any:

@@ -191,15 +191,14 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
     graph_scaling: Scaling | None = "zscore"
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
-        parameters = dict(self._parameters(labels))
         check_neighbors(1, n_samples)
         if (graph := self._given_graph()) is None:
-            return self._make_method(parameters), None
+            return super()._method(n_samples, labels)
         if not isinstance(graph, NeighborLists):
             msg = "graph holds a matrix of weights, and distances are needed: pass a KNNGraph."
             raise InputError(msg)
         graph.check_size(n_samples, min(self.n_neighbors, n_samples - 1))
-        return self._make_method({**parameters, **graph.settings}), graph
+        return self._make_method({**self._parameters(labels), **graph.settings}), graph
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
         assert isinstance(method.parameters, SemiSupervisedParameters)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import TestingSelector, selector
@@ -75,9 +74,6 @@ class SupervisedLaplacianScore(TestingSelector):
     n_neighbors: int = 5
     t: float = 1.0
     standardize_y: bool = True
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        return {**super()._parameters(labels), "task": self.task}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         check_neighbors(1, n_samples)

@@ -80,12 +80,7 @@ def add_columns(adata: Any, contents: RunContents, facts: Mapping[str, Any], key
         msg = f"adata.var_names {what}: it should name the {len(names)} features of {contents.store.url}, each once."
         raise InputError(msg)
     earlier, prefix = adata.uns.get(key_added, {}), "" if key_added == KEY else f"{key_added}_"
-    replaced = [
-        column
-        for column in adata.var.columns
-        if column.startswith(prefix) and is_ours(column.removeprefix(prefix), earlier)
-    ]
-    adata.var = adata.var.drop(columns=replaced)
+    adata.var = adata.var.drop(columns=[name for name in adata.var.columns if is_ours(name, earlier, prefix)])
     place = {name: number for number, name in enumerate(names)}
     order = [place[name] for name in var_names]
     for name, values in contents.columns.items():

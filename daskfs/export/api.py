@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from daskfs.errors import JobError, nearest
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.progress import Progress, Silent
@@ -15,7 +17,7 @@ from daskfs.execution.signals import stoppable
 from daskfs.export.anndata_file import H5AD, ZARR_ENDING, need_anndata, write_anndata
 from daskfs.export.append_anndata import add_to_anndata
 from daskfs.export.arrays import write_npz, write_parquet, write_zarr
-from daskfs.export.collect import RunContents, chosen_columns, read_run
+from daskfs.export.collect import RunContents, chosen_features, read_run
 from daskfs.export.selected_data import Reduced
 from daskfs.kernels.labels import Task
 from daskfs.runs.conversion import write_tiles
@@ -120,7 +122,7 @@ def export_run(
         need_anndata()
     with closing(progress), stoppable():
         contents = read_run(str(run))
-        features = None if data is None else chosen_columns(contents, data, n_features)
+        features = None if data is None else np.sort(chosen_features(contents, data, n_features))
         if features is not None and not features.size:
             msg = f"method {data} of {contents.store.url} selects no feature: say how many of its best are exported."
             raise JobError(msg)

@@ -85,10 +85,10 @@ def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[st
     return dict(zip((f"{prefix}{method.label}" for prefix in PREFIXES), values, strict=False))
 
 
-def is_ours(column: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether the export with these facts wrote a column."""
+def is_ours(column: str, facts: Mapping[str, Any], start: str = "") -> bool:
+    """Return whether the export with these facts wrote a column; all names of its columns have one `start`."""
     labels = facts.get("methods")
-    return isinstance(labels, Mapping) and any(column == f"{prefix}{label}" for prefix in PREFIXES for label in labels)
+    return isinstance(labels, Mapping) and column in {f"{start}{kind}{label}" for kind in PREFIXES for label in labels}
 
 
 def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, Any]:
@@ -110,8 +110,8 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, 
     }
 
 
-def chosen_columns(contents: RunContents, label: str, n_features: int | None) -> np.ndarray:
-    """Return the features that a method selected, or its `n_features` best that it may select, ascending, int64.
+def chosen_features(contents: RunContents, label: str, n_features: int | None) -> np.ndarray:
+    """Return the features that a method selected, or its `n_features` best that it may select, best first, int64.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def chosen_columns(contents: RunContents, label: str, n_features: int | None) ->
     if n_features is not None and not 1 <= n_features <= selectable.size:
         msg = f"n_features is {n_features}, and method {label} ranks {selectable.size} features that it may select."
         raise JobError(msg)
-    return np.sort(contents.selected[label] if n_features is None else selectable[:n_features])
+    return contents.selected[label] if n_features is None else selectable[:n_features]
 
 
 def reduced_table(contents: RunContents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
