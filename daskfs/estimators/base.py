@@ -57,7 +57,7 @@ S = TypeVar("S")
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
 def selector(made: type[S]) -> type[S]:
     """Make a dataclass whose ``TypeError`` for its arguments names the class and the nearest parameter."""
-    decorated: Any = dataclass(init="__init__" not in vars(made), eq=False, repr=False, kw_only=True)(made)
+    decorated: Any = dataclass(eq=False, repr=False, kw_only=True)(made)
     init = decorated.__init__
 
     @wraps(init)

@@ -72,7 +72,7 @@ def add_columns(adata: Any, contents: RunContents, facts: Mapping[str, Any], key
     Under another key than :data:`daskfs.export.collect.KEY`, the names of columns begin with it. Raise
     :class:`InputError` unless ``adata.var_names`` are the names of the features, in any order.
     """
-    names, var_names = list(map(str, contents.names)), list(map(str, adata.var_names))
+    names, var_names = contents.names, list(map(str, adata.var_names))
     if sorted(names) != sorted(var_names) or len({*names}) < len(names):
         strange = next((name for name in var_names if name not in {*names}), None)
         lacking = next((name for name in names if name not in {*var_names}), None)
@@ -108,31 +108,22 @@ def _write_obs(root: Any, reduced: Reduced) -> None:
 
     A DataFrame would hold a string for each row.
     """
+    import pandas as pd
     from anndata.io import write_elem
 
-    columns = _obs_columns(reduced)
     group = root.create_group("obs")
-    group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": INDEX})
-    group.attrs["column-order"] = list(columns)
-    for name, values in columns.items():
-        write_elem(group, name, values)
     names = put_row_names(group, INDEX, reduced)
     names.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
-
-
-def _obs_columns(reduced: Reduced) -> dict[str, Any]:
-    import pandas as pd
-
     columns: dict[str, Any] = dict(reduced.row_arrays())
     labels = reduced.contents.tiles.labels()
     if labels is not None and labels.task == "classification":
-        columns["labels"] = pd.Categorical.from_codes(
-            labels.values, categories=pd.Index(list(labels.classes), dtype=object)
-        )
+        classes = pd.Index(list(labels.classes), dtype=object)
+        columns["labels"] = pd.Categorical.from_codes(labels.values, categories=classes)
+    group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": INDEX})
+    group.attrs["column-order"] = [OBS[name] for name in columns]
     for name, values in columns.items():
-        if isinstance(values, np.ndarray) and values.dtype.kind in "UO":
-            columns[name] = pd.Categorical(values.astype(object))
-    return {OBS[name]: values for name, values in columns.items()}
+        is_text = isinstance(values, np.ndarray) and values.dtype.kind in "UO"
+        write_elem(group, OBS[name], pd.Categorical(values.astype(object)) if is_text else values)
 
 
 def _write_x(root: Any, reduced: Reduced) -> None:
