@@ -271,7 +271,7 @@ def stored_context(
         pool = pool_of_threads(n_jobs, open_client(client))
         source, _alive = as_source(X, Path(scratch), pool.client)
         data = make_data({"source": source, "missing": missing, "labels": labels})
-        workers = Workers(count=max(1, pool.n_threads))
+        workers = Workers(count=pool.n_threads)
         if pool.client is not None:
             address: Any = pool.client.scheduler
             workers = granted_workers(ClusterSettings(address=str(address.address)), pool.client)
@@ -393,6 +393,8 @@ def open_input(
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Pool]]:
     """Yield a context for X, its feature names if it has any, and the pool that runs units.
 
+    :class:`InputError` for invalid weights, and for another number of them, or of labels, than of rows.
+
     Parameters
     ----------
     X
@@ -409,11 +411,6 @@ def open_input(
         Client whose workers run the units if X is not in memory; by default the current one.
     label_name
         Name of the labels in the source that X is the path of, which are not part of X; None for labels of the caller.
-
-    Raises
-    ------
-    InputError
-        For invalid weights, and for another number of them, or of labels, than of rows.
     """
     weights = None
     if sample_weight is not None:

@@ -28,12 +28,8 @@ ORDER = "column-order"
 def add_to_anndata(contents: RunContents, file: str | Path) -> StoragePath:
     """Add the table and the facts of a run to an AnnData file or group, and return its resolved path.
 
-    Raises
-    ------
-    InputError
-        If `file` is not AnnData, or its var names are not the names of the run's features, in the same order.
-    JobError
-        For an HDF5 file in an object store.
+    :class:`InputError` if `file` is not AnnData, or its var names are not the names of the run's features, in the same
+    order; :class:`JobError` for an HDF5 file in an object store.
     """
     target = as_path(file).resolve()
     if target.is_dir():

@@ -113,10 +113,7 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method]) -> dict[str, 
 def chosen_features(contents: RunContents, label: str, n_features: int | None) -> np.ndarray:
     """Return the features that a method selected, or its `n_features` best that it may select, best first, int64.
 
-    Raises
-    ------
-    JobError
-        For a label that no method has, and if there are fewer features.
+    :class:`JobError` for a label that no method has, and if there are fewer features.
     """
     if label not in contents.selectable:
         labels = tuple(contents.selectable)
