@@ -370,7 +370,7 @@ class TestingSelector(ScoreSelector):
 def check_n_features_to_select(count: Any) -> None:
     """Raise :class:`InputError` unless it is None, a number of features or a share of them in (0, 1]."""
     is_number = isinstance(count, Real) and not isinstance(count, bool)
-    is_valid = is_number and (0 < count <= 1 or (isinstance(count, Integral) and count > 1))
+    is_valid = is_number and (0 < float(count) <= 1 or (isinstance(count, Integral) and int(count) > 1))
     if count is not None and not is_valid:
         msg = f"n_features_to_select is {count!r}: give a whole number from 1, a share in (0, 1], or None for half."
         raise InputError(msg)
