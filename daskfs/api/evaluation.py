@@ -387,9 +387,8 @@ def _as_names(features: Any, names: Sequence[str]) -> list[str]:
 
 def _selectors_by_label(selectors: Selectors) -> dict[str, SelectorMixin]:
     """Return the selectors by label; TypeError for objects that are none."""
-    pairs: list[tuple[str, Any]]
     if isinstance(selectors, Mapping):
-        pairs = [(str(label), one) for label, one in selectors.items()]
+        pairs: list[tuple[str, Any]] = [(str(label), one) for label, one in selectors.items()]
     else:
         candidates = selectors if isinstance(selectors, Sequence) else [selectors]
         pairs = [(type(one).__name__, one) for one in candidates]
