@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import TestingSelector, selector
@@ -74,6 +75,9 @@ class SupervisedLaplacianScore(TestingSelector):
     n_neighbors: int = 5
     t: float = 1.0
     standardize_y: bool = True
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        return {"task": self.task, **super()._parameters(labels)}  # "auto" is refused
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         check_neighbors(1, n_samples)
