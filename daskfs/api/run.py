@@ -96,15 +96,12 @@ class RunResult(Mapping[str, Any]):
         self._facts, self.url, self._folder = dict(facts), url, folder
 
     def __getitem__(self, key: str) -> Any:
-        """Return an entry of ``run.json``."""
         return self._facts[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys of ``run.json``."""
         return iter(self._facts)
 
     def __len__(self) -> int:
-        """Return the number of entries of ``run.json``."""
         return len(self._facts)
 
     # ------------------------------------------------------------------------------------------------------- facts
