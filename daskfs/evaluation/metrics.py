@@ -1,4 +1,10 @@
-"""Metrics of a set of features that scikit-learn lacks: 1NN error, matched clusterings, hit rate, cut value."""
+"""Metrics of a set of features that scikit-learn lacks: 1NN error, matched clusterings, hit rate, cut value.
+
+References
+----------
+.. [1] He, Cai, Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18.
+.. [2] Zhao, Liu (2007), "Semi-supervised Feature Selection via Spectral Analysis", SDM.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
 from daskfs.kernels.threads import one_thread, sklearn_module
+from daskfs.store.shape import spread_rows
 
 
 def nearest_neighbor_error(X: np.ndarray, y: np.ndarray) -> float:
@@ -35,10 +42,6 @@ def nearest_neighbor_error(X: np.ndarray, y: np.ndarray) -> float:
     Euclidean distances are measured in float64 from differences, in blocks of bounded size: exact for integers,
     whatever their offset. Ties go to the lowest row number. Squared distances that agree to 2**-40 are tied, so values
     in tenths tie as the same values times ten do.
-
-    References
-    ----------
-    .. [1] He, Cai, Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18.
     """
     n_samples = X.shape[0]
     if n_samples < 2:
@@ -49,18 +52,6 @@ def nearest_neighbor_error(X: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(y[indices[:, 0]] != y))
 
 
-def cluster_table(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the contingency table of `y` and `clusters`, each of shape (n_samples,).
-
-    The result is the classes, shape (n_classes,), the clusters, shape (n_clusters,), and the number of rows of each
-    pair, shape (n_classes, n_clusters), int64.
-    """
-    classes, of_class = np.unique(y, return_inverse=True)
-    names, of_cluster = np.unique(clusters, return_inverse=True)
-    cells = np.bincount(of_class.ravel() * names.size + of_cluster.ravel(), minlength=classes.size * names.size)
-    return classes, names, cells.reshape(classes.size, names.size)
-
-
 def cluster_classes(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Match clusters to classes one-to-one; return the matched clusters and their classes, both of shape (n_matched,).
 
@@ -68,8 +59,11 @@ def cluster_classes(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np
     """
     from scipy.optimize import linear_sum_assignment
 
-    classes, names, table = cluster_table(y, clusters)
-    rows, columns = linear_sum_assignment(table, maximize=True)
+    classes, of_class = np.unique(y, return_inverse=True)
+    names, of_cluster = np.unique(clusters, return_inverse=True)
+    shape = (classes.size, names.size)
+    n_rows = np.bincount(np.ravel_multi_index((of_class, of_cluster), shape), minlength=classes.size * names.size)
+    rows, columns = linear_sum_assignment(n_rows.reshape(shape), maximize=True)
     return names[columns], classes[rows]
 
 
@@ -86,7 +80,7 @@ def classes_of(clusters: np.ndarray, names: np.ndarray, classes: np.ndarray) -> 
 def matched_accuracy(y: np.ndarray, clusters: np.ndarray) -> float:
     """Return the share of rows in the cluster of their class, under the best one-to-one matching of the two.
 
-    The "AC" of [1]_, with the matching of Kuhn and Munkres.
+    The "AC" of section 4.2.1 of [1]_, with the matching of Kuhn and Munkres.
 
     Parameters
     ----------
@@ -100,10 +94,6 @@ def matched_accuracy(y: np.ndarray, clusters: np.ndarray) -> float:
     -------
     float
         In (0, 1]; NaN without rows.
-
-    References
-    ----------
-    .. [1] He, Cai, Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18, section 4.2.1.
     """
     if y.shape[0] == 0:
         return float("nan")
@@ -114,33 +104,25 @@ def matched_accuracy(y: np.ndarray, clusters: np.ndarray) -> float:
 def normalized_mutual_information(y: np.ndarray, clusters: np.ndarray) -> float:
     """Return the mutual information of classes and clusters over the larger of their entropies.
 
-    The normalized MI of [1]_; scikit-learn's ``normalized_mutual_info_score`` with ``average_method="max"``, but 0
-    instead of 1 if both are constant: such clusters carry no information about the classes.
+    The normalized MI of section 4.2.1 of [1]_; scikit-learn's ``normalized_mutual_info_score`` with
+    ``average_method="max"``, but 0 instead of 1 if both are constant: such clusters carry no information about the
+    classes.
 
     Parameters
     ----------
-    y
-        Classes, shape (n_samples,), any dtype, all known.
-    clusters
-        Cluster of each row, shape (n_samples,), integers.
+    y, clusters
+        As for :func:`matched_accuracy`.
 
     Returns
     -------
     float
         In [0, 1]; 0 if either is constant; NaN without rows.
-
-    References
-    ----------
-    .. [1] He, Cai, Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18, section 4.2.1.
     """
     metrics = sklearn_module("metrics")
-
-    _, _, table = cluster_table(y, clusters)
-    if min(table.shape, default=0) == 0:
-        return float("nan")
-    if min(table.shape) == 1:
-        return 0.0
-    _, codes = np.unique(y, return_inverse=True)
+    classes, codes = np.unique(y, return_inverse=True)
+    n_distinct = min(classes.size, np.unique(clusters).size)
+    if n_distinct < 2:
+        return 0.0 if n_distinct else float("nan")
     return float(np.clip(metrics.normalized_mutual_info_score(codes, clusters, average_method="max"), 0.0, 1.0))
 
 
@@ -169,7 +151,7 @@ def cut_value(X: np.ndarray, n_neighbors: int) -> float:
     """Return the cut value of rows: low if they separate into two clusters, 0 if their graph is disconnected.
 
     The second-smallest eigenvalue of the normalized Laplacian of the graph that
-    :mod:`daskfs.kernels.statistics.normalized_cut` describes, by which Algorithm 3 of [1]_ chooses its trade-off.
+    :mod:`daskfs.kernels.statistics.normalized_cut` describes, by which Algorithm 3 of [2]_ chooses its trade-off.
 
     Parameters
     ----------
@@ -183,14 +165,8 @@ def cut_value(X: np.ndarray, n_neighbors: int) -> float:
     -------
     float
         In [0, 2]; NaN if all rows are equal, as with constant features.
-
-    References
-    ----------
-    .. [1] Zhao, Liu (2007), "Semi-supervised Feature Selection via Spectral Analysis", SDM.
     """
     if X.shape[0] > CUT_ROWS:
-        from daskfs.store.shape import spread_rows
-
         X = X[spread_rows(X.shape[0], CUT_ROWS)]
     with one_thread():  # the last bits of sums depend on the number of threads
         return cut_of(np.ascontiguousarray(X, dtype=np.float64), n_neighbors).value

@@ -3,6 +3,11 @@
 Values of cross-validation are not independent: training parts share most of their rows, so the usual standard error is
 too small. If a design has independent replicates (draws of labels, subsets of classes), their means count as one value
 each; otherwise the variance is corrected for the overlap.
+
+References
+----------
+.. [1] Nadeau, Bengio (2003), "Inference for the Generalization Error", Machine Learning 52.
+.. [2] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
 """
 
 from __future__ import annotations
@@ -52,8 +57,9 @@ def mean_interval(values: np.ndarray, replicates: np.ndarray, test_share: float,
         Shape (n_values,), float64, one for each fold of each repeat, draw and subset. NaN (undefined) is left out.
     replicates
         Independent replicate of each value, shape (n_values,), integers. With two or more replicates, values are
-        averaged within each, and the interval is Student's over the averages. With one, it is the corrected resampled
-        t interval of [1]_: the variance of the J values times 1 / J + n_test / n_train, and J - 1 degrees of freedom.
+        averaged within each, and the interval is Student's over the averages. With one, it is the corrected resampled t
+        interval of section 4 of [1]_: the variance of the J values times 1 / J + n_test / n_train, and J - 1 degrees of
+        freedom.
     test_share
         Share of the rows that each split tests, in [0, 1): n_test / n_train is test_share / (1 - test_share). 0 for
         values that share no training rows.
@@ -64,10 +70,6 @@ def mean_interval(values: np.ndarray, replicates: np.ndarray, test_share: float,
     -------
     Interval
         Bounds are NaN for one value, and the mean too for none; the width is 0 if all values are equal.
-
-    References
-    ----------
-    .. [1] Nadeau, Bengio (2003), "Inference for the Generalization Error", Machine Learning 52, section 4.
     """
     return _estimate(np.asarray(values, dtype=np.float64), np.asarray(replicates), test_share, level)[0]
 
@@ -150,7 +152,7 @@ def rank_table(table: np.ndarray, *, higher_is_better: bool = True) -> np.ndarra
 
 
 def average_ranks(table: np.ndarray, methods: Sequence[str], *, higher_is_better: bool = True) -> AverageRanks:
-    """Return the average rank of each method over data sets, section 3.2.2 of [1]_.
+    """Return the average rank of each method over data sets, section 3.2.2 of [2]_.
 
     Parameters
     ----------
@@ -161,10 +163,6 @@ def average_ranks(table: np.ndarray, methods: Sequence[str], *, higher_is_better
         Names of the columns.
     higher_is_better
         Whether the largest value of a row gets rank 1.
-
-    References
-    ----------
-    .. [1] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
     """
     values = np.asarray(table, dtype=np.float64)
     missing = np.isnan(values).sum(axis=0)
@@ -179,7 +177,7 @@ def average_ranks(table: np.ndarray, methods: Sequence[str], *, higher_is_better
 
 
 def friedman(table: np.ndarray) -> FriedmanTest:
-    """Test whether all methods have the same ranks, section 3.2.2 of [1]_.
+    """Test whether all methods have the same ranks, section 3.2.2 of [2]_.
 
     Parameters
     ----------
@@ -198,10 +196,6 @@ def friedman(table: np.ndarray) -> FriedmanTest:
     ------
     ValueError
         For fewer than two data sets or methods, or for a NaN.
-
-    References
-    ----------
-    .. [1] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
     """
     values = np.asarray(table, dtype=np.float64)
     n_sets, n_methods = values.shape
@@ -225,7 +219,7 @@ def friedman(table: np.ndarray) -> FriedmanTest:
 
 
 def nemenyi(n_methods: int, n_sets: int, alpha: float = 0.05) -> float:
-    """Return the critical difference of average ranks, section 3.2.2 of [1]_: q sqrt(k (k + 1) / (6 N)).
+    """Return the critical difference of average ranks, section 3.2.2 of [2]_: q sqrt(k (k + 1) / (6 N)).
 
     q is the upper `alpha` quantile of the studentized range of k methods, with infinite degrees of freedom, over
     sqrt(2). Two methods whose average ranks over N data sets are farther apart differ.
@@ -234,10 +228,6 @@ def nemenyi(n_methods: int, n_sets: int, alpha: float = 0.05) -> float:
     ------
     ValueError
         For fewer than two methods, or no data set.
-
-    References
-    ----------
-    .. [1] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
     """
     if n_methods < 2 or n_sets < 1:
         msg = f"a critical difference is of two methods at least on one data set; there are {n_methods} on {n_sets}"
