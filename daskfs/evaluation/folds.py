@@ -17,6 +17,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.threads import sklearn_module
 
 Kind = Literal["stratified", "plain", "grouped", "timed"]
+TrainAndTest = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Folds:
     """
 
     kind: Kind
-    splits: list[list[tuple[np.ndarray, np.ndarray]]]
+    splits: list[list[TrainAndTest]]
     warnings: list[str]
 
 
@@ -102,8 +103,9 @@ def cut_folds(
             warnings.append(text)
         seeds = range(random_state, random_state + n_repeats)
         if groups is None:
-            kind = "stratified" if stratified else "plain"
-            splits = [_shuffled_folds(values, n_splits, seed, stratified=stratified) for seed in seeds]
+            splitters = sklearn_module("model_selection")
+            kind, splitter = ("stratified", splitters.StratifiedKFold) if stratified else ("plain", splitters.KFold)
+            splits = [_cut(splitter(n_splits, shuffle=True, random_state=seed), values) for seed in seeds]
         else:
             kind = "grouped"
             splits = _group_folds(values, groups[rows], n_splits, seeds, warnings, stratified=stratified)
@@ -120,17 +122,13 @@ def check_size(n_rows: int, n_splits: int) -> None:
         raise InputError(msg)
 
 
-def _shuffled_folds(
-    values: np.ndarray, n_splits: int, seed: int, *, stratified: bool
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    splitters = sklearn_module("model_selection")
-    splitter = (splitters.StratifiedKFold if stratified else splitters.KFold)(n_splits, shuffle=True, random_state=seed)
-    return list(splitter.split(np.zeros(values.size), values))
+def _cut(splitter: Any, values: np.ndarray, groups: np.ndarray | None = None) -> list[TrainAndTest]:
+    return list(splitter.split(np.zeros(values.size), values, groups))
 
 
 def _group_folds(
     values: np.ndarray, groups: np.ndarray, n_splits: int, seeds: range, warnings: list[str], *, stratified: bool
-) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+) -> list[list[TrainAndTest]]:
     splitters = sklearn_module("model_selection")
     n_groups = np.unique(groups).size
     if n_groups < n_splits:
@@ -139,18 +137,15 @@ def _group_folds(
             f"{n_splits}: a fold needs a group of its own, so lower evaluate.n_splits."
         )
         raise InputError(msg)
-
-    def cut(splitter: Any, groups: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        return list(splitter.split(np.zeros(values.size), values, groups))
-
     if stratified:
         # its own shuffling moves classes' shares to other groups before scikit-learn 1.8 (pull request 32540)
-        splits = [cut(splitters.StratifiedGroupKFold(n_splits), _shuffled_codes(groups, seed)) for seed in seeds]
+        codes = (_shuffled_codes(groups, seed) for seed in seeds)
+        splits = [_cut(splitters.StratifiedGroupKFold(n_splits), values, one) for one in codes]
         # StratifiedGroupKFold assigns groups greedily by the classes' shares, which may leave a fold empty
         if all(test.size for folds in splits for _, test in folds):
             return splits
         warnings.append("folds by data.groups are not stratified: the classes' shares would have left a fold empty")
-    return [cut(splitters.GroupKFold(n_splits, shuffle=True, random_state=seed), groups) for seed in seeds]
+    return [_cut(splitters.GroupKFold(n_splits, shuffle=True, random_state=seed), values, groups) for seed in seeds]
 
 
 def _shuffled_codes(groups: np.ndarray, seed: int) -> np.ndarray:
@@ -160,7 +155,7 @@ def _shuffled_codes(groups: np.ndarray, seed: int) -> np.ndarray:
     return np.argsort(order)[codes]
 
 
-def _time_folds(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _time_folds(times: np.ndarray, n_splits: int) -> Iterator[TrainAndTest]:
     splitter = sklearn_module("model_selection").TimeSeriesSplit(n_splits)
     distinct, places = np.unique(times, return_inverse=True)
     if distinct.size <= n_splits:
@@ -181,7 +176,7 @@ _ADVICE = {
 }
 
 
-def _check_classes(labels: Labels, values: np.ndarray, folds: list[tuple[np.ndarray, np.ndarray]], kind: str) -> None:
+def _check_classes(labels: Labels, values: np.ndarray, folds: list[TrainAndTest], kind: str) -> None:
     for fold, (train, _) in enumerate(folds):
         codes = np.unique(values[train])
         if codes.size < 2:
