@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt, ValidationEr
 from daskfs.errors import JobError, nearest
 from daskfs.kernels.labels import Task
 from daskfs.kernels.threads import sklearn_module
-from daskfs.stages.cost import Array, Cost, Fixed, Held, MiB, Objects
+from daskfs.stages.cost import Array, Cost, Fixed, MiB, Objects
 
 Setting = Literal["transductive", "inductive"]
 Family = Literal["classification", "regression", "clusters", "1nn-loo", "cut"]
@@ -161,13 +161,25 @@ def make_model(
     """
     spec = ModelSpec(name, label or name, dict(parameters), tuple(metrics))
     families = _families(spec, key)
-    if task is not None and (family := _family_for(families, task)) is None:
-        msg = f"{key}: model {name} is {_serves(families)}, and the labels are for {task}: {_alternatives(task)}."
-        raise JobError(msg)
-    suitable = families if task is None else tuple(f for f in families if f == family)
-    _check_parameters(spec, suitable, key)
-    for place, metric in enumerate(spec.metrics):
-        _check_metric(metric, spec, suitable, f"{key}.metrics.{place}")
+    if task is not None:
+        if (family := _family_for(families, task)) is None:
+            msg = f"{key}: model {name} is {_serves(families)}, and the labels are for {task}: {_alternatives(task)}."
+            raise JobError(msg)
+        families = (family,)
+    if name in OWN:
+        own_parameters(spec, key)
+    elif parameters:
+        problems = [_estimator_problem(spec, estimator_class(spec, family), key) for family in families]
+        if all(problems):
+            raise JobError(problems[0])
+    for place, metric in enumerate(metrics):
+        valid = tuple(dict.fromkeys(name for family in families for name in known_metrics(family)))
+        if metric not in valid:
+            msg = (
+                f"{key}.metrics.{place}: '{metric}' is no metric of model {name}.{nearest(metric, valid)} Metrics: "
+                f"{', '.join(valid)}."
+            )
+            raise JobError(msg)
     return spec
 
 
@@ -244,15 +256,6 @@ def estimator_class(spec: ModelSpec, family: Family) -> type[Any]:
     return next(getattr(home, name) for home in homes if hasattr(home, name))
 
 
-def _check_parameters(spec: ModelSpec, families: Sequence[Family], key: str) -> None:
-    if spec.name in OWN:
-        own_parameters(spec, key)
-    elif spec.parameters:
-        problems = [_estimator_problem(spec, estimator_class(spec, family), key) for family in families]
-        if all(problems):
-            raise JobError(problems[0])
-
-
 def own_parameters(spec: ModelSpec, key: str = "evaluate.models") -> Any:
     """Check the parameters of a model of :data:`OWN` and return them; :class:`JobError` names a wrong one."""
     kind = OWN[spec.name]
@@ -298,15 +301,6 @@ def _estimator_problem(spec: ModelSpec, kind: type[Any], key: str) -> str:
 def as_sentence(text: str) -> str:
     """Return the first line of a message, with a full stop."""
     return f"{text.strip().splitlines()[0].rstrip('. :')}."
-
-
-def _check_metric(metric: str, spec: ModelSpec, families: Sequence[Family], key: str) -> None:
-    valid = tuple(dict.fromkeys(name for family in families for name in known_metrics(family)))
-    if metric not in valid:
-        msg = (
-            f"{key}: '{metric}' is no metric of model {spec.name}.{nearest(metric, valid)} Metrics: {', '.join(valid)}."
-        )
-        raise JobError(msg)
 
 
 def known_metrics(family: Family) -> tuple[str, ...]:
@@ -395,15 +389,10 @@ def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
     if name in SQUARE_MATRICES:
         return (*copies, Array("matrices over all pairs of rows", (SQUARE_MATRICES[name], n_rows, n_rows)))
     if name in KERNEL_CACHED:
-        return (*copies, _kernel(spec, n_rows))
+        cache = Fixed("cache of the kernel", spec.number("cache_size", 200) * MiB)
+        kernel = Array("kernel", (n_rows, n_rows), "float32")
+        return (*copies, kernel if kernel.nbytes < cache.nbytes else cache)
     if name.startswith(TREES):
         n_trees = spec.number("n_estimators", 100)
         return (*copies, Objects("rows in each of the trees", n_rows * n_trees, TREE_ROW_BYTES))
     return copies
-
-
-def _kernel(spec: ModelSpec, n_rows: int) -> Held:
-    """Return the memory of the kernel that libsvm keeps: all of it if it fits the cache, else the cache."""
-    cache = Fixed("cache of the kernel", spec.number("cache_size", 200) * MiB)
-    kernel = Array("kernel", (n_rows, n_rows), "float32")
-    return kernel if kernel.nbytes < cache.nbytes else cache
