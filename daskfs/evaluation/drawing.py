@@ -97,12 +97,7 @@ def _quotas(counts: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 def _rows_at(blocks: Iterator[np.ndarray], chosen: Mapping[int, np.ndarray]) -> np.ndarray:
     """Return the rows of the given ranks among the rows of each code, sorted, int64.
 
-    Parameters
-    ----------
-    blocks
-        Codes of all rows, or a mask, in order.
-    chosen
-        Ranks by code, shape (n_ranks,), ascending.
+    `blocks` are codes of all rows, or a mask, in order; `chosen` has ranks by code, shape (n_ranks,), ascending.
     """
     pieces, start, n_seen = [np.empty(0, dtype=np.int64)], 0, dict.fromkeys(chosen, 0)
     for codes in blocks:

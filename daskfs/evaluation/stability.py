@@ -150,11 +150,10 @@ def rank_intervals(orders: Sequence[np.ndarray], n_features: int, level: float =
     if not orders:
         msg = "there is no ranking"
         raise ValueError(msg)
-    m = len(orders)
-    beyond = np.array([len(order) + 1.0 for order in orders])
+    m, lengths = len(orders), [len(order) for order in orders]
     features = np.concatenate([np.asarray(order, dtype=np.int64) for order in orders])
-    ranking = np.repeat(np.arange(m), [len(order) for order in orders])
-    ranks = np.concatenate([np.arange(1.0, len(order) + 1) for order in orders])
+    ranking = np.repeat(np.arange(m), lengths)
+    ranks = np.concatenate([np.arange(1.0, length + 1) for length in lengths])
     by_feature = np.argsort(features, kind="stable")
     features, ranking, ranks = features[by_feature], ranking[by_feature], ranks[by_feature]
     result = np.empty((3, n_features))
@@ -162,13 +161,13 @@ def rank_intervals(orders: Sequence[np.ndarray], n_features: int, level: float =
     for start in range(0, n_features, step):
         stop = min(start + step, n_features)
         inside = slice(*np.searchsorted(features, [start, stop]))
-        table = np.repeat(beyond[:, None], stop - start, axis=1)
+        table = np.repeat(np.add(lengths, 1.0)[:, None], stop - start, axis=1)
         table[ranking[inside], features[inside] - start] = ranks[inside]
         result[0, start:stop] = table.mean(axis=0)
         result[1:, start:stop] = np.quantile(table, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    shortest = min(len(order) for order in orders)
     is_cut = np.bincount(features, minlength=n_features) < m
-    return RankIntervals(result[0], result[1], result[2], is_cut, shortest if shortest < n_features else None)
+    mean, low, high = result
+    return RankIntervals(mean, low, high, is_cut, min(lengths) if min(lengths) < n_features else None)
 
 
 def _selections(orders: Sequence[np.ndarray], n_selected: int) -> np.ndarray:

@@ -67,12 +67,9 @@ def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], orde
     `table` holds the method's fields, shape (n_fields, n_features), float64. Ranks are drawn if scores are not
     comparable, as of a method that eliminates features round by round.
     """
-    excluded = method.is_excluded(table)
-    scores = table[0]
+    excluded, scores = method.is_excluded(table), table[0]
     if method.ranked_by:
-        place = np.empty(scores.size)
-        place[method.order(table)] = np.arange(scores.size)
-        relevance = -place
+        relevance = -np.argsort(method.order(table)).astype(np.float64)
     else:
         relevance = -scores if method.direction == "ascending" else scores
     is_scored = ~excluded & np.isfinite(relevance)
@@ -89,13 +86,13 @@ def selected_levels(chosen: np.ndarray, sizes: Sequence[int], shape: tuple[int, 
 
     `chosen` holds the selected features, best first, integers.
     """
+    between = np.full((shape[0], max(1, shape[1] // 16)), BETWEEN)
     parts: list[np.ndarray] = []
     for size in sizes:
         levels = np.full(shape[0] * shape[1], OFF, dtype=np.int64)
         levels[chosen[:size]] = ON
-        between = [np.full((shape[0], max(1, shape[1] // 16)), BETWEEN)] if parts else []
-        parts += [*between, levels.reshape(shape, order=order)]
-    return np.concatenate(parts, axis=1)
+        parts += [between, levels.reshape(shape, order=order)]
+    return np.concatenate(parts[1:], axis=1)
 
 
 def png(levels: np.ndarray, side: int) -> bytes:
@@ -120,8 +117,7 @@ def for_report(levels: np.ndarray) -> list[list[int]]:
     """Return `levels` (2-D, int64) for the report: images of many pixels are averaged over squares."""
     step = -(-max(levels.shape[0], levels.shape[1] // 4) // MAX_PIXELS)
     if step == 1:
-        pixel_rows: list[list[int]] = levels.tolist()
-        return pixel_rows
+        return levels.tolist()
     rows = []
     for top in range(0, levels.shape[0], step):
         row = []
