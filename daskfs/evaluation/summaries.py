@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.evaluation.design import Design, EvaluationParameters, Selection, short_ranking_warnings
-from daskfs.evaluation.models import higher_is_better
+from daskfs.evaluation.design import Design, EvaluationParameters, Selection
+from daskfs.evaluation.models import Setting, higher_is_better
 from daskfs.evaluation.rows import repeated_rows_warnings
-from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
+from daskfs.evaluation.significance import mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
 from daskfs.evaluation.tables import AMOUNTS, TESTED, Result, Table, results, typed, values_table, write_table
 from daskfs.run_warning import CHANGES, LIMITS, RunWarning
@@ -78,12 +78,14 @@ def evaluation_tables(context: Context, parameters: EvaluationParameters) -> Ite
     cubes = cubes_of(values, design, folds)
     yield Table("evaluation_summary", SUMMARY_COLUMNS, [row for cube in cubes for row in _summary(cube)])
     yield Table("comparisons", COMPARISON_COLUMNS, [row for cube in cubes for row in _comparisons(cube)])
-    yield Table("gap", GAP_COLUMNS, [row for pair in _in_both_settings(cubes) for row in _gap(*pair)])
+    inductive = {cube.what: cube for cube in cubes if cube.setting == "inductive"}
+    transductive = [cube for cube in cubes if cube.setting == "transductive" and cube.what in inductive]
+    yield Table("gap", GAP_COLUMNS, [row for cube in transductive for row in _gap(cube, inductive[cube.what])])
     groups, n_features = _groups(design), context.tiles.shape.n_features
-    rows = [row for group in groups for row in _stability(context.store, group, design, n_features)]
+    rows = [row for group in groups for row in _stability(context.store, *group, design, n_features)]
     yield Table("stability", STABILITY_COLUMNS, rows)
     names = context.tiles.feature_names()
-    rows = [row for group in groups for row in _frequencies(context.store, group, design, names)]
+    rows = [row for group in groups for row in _frequencies(context.store, *group, design, names)]
     yield Table("selection_frequency", FREQUENCY_COLUMNS, rows)
 
 
@@ -121,28 +123,32 @@ def _short_rankings(store: Store, parameters: EvaluationParameters, failed: Coll
         if number not in failed and (method := design.selection(number).method) != parameters.chance:
             n_ranked = int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"])
             fewest[method] = min(n_ranked, fewest.get(method, n_ranked))
-    where = "" if parameters.anew is None else " in one of the rankings"
-    return [
-        warning
-        for method, n_ranked in fewest.items()
-        for warning in short_ranking_warnings(method, n_ranked, design.sizes, filtered=parameters.filtered, where=where)
-    ]
+    where, there = ("", "") if parameters.anew is None else (" in one of the rankings", " there")
+    warnings = []
+    for method, n_ranked in fewest.items():
+        if too_many := [size for size in design.sizes if size > n_ranked]:
+            kind = "to select" if parameters.filtered else "with a rank"
+            ranked = f"{n_ranked} feature{'' if n_ranked == 1 else 's'} {kind}"
+            text = f"{ranked}{where}, not evaluated{there} at {', '.join(map(str, too_many))} features"
+            warnings.append(RunWarning("sizes not evaluated", LIMITS, text, (method,), "method"))
+    return warnings
 
 
 def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -> list[str]:
-    reasons: dict[Selection, list[str]] = {}
+    reasons: dict[Group, list[str]] = {}
     for selection, reason in failed:
         reasons.setdefault(_group_of(selection), []).append(reason)
     sizes = Counter(_group_of(design.selection(number)) for number in range(design.n_selections)) if reasons else {}
     texts = []
     for group, why in reasons.items():
-        words = [group.method]
+        setting, n_classes, labels, method = group
+        words = [method]
         if len(design.settings) > 1:
-            words.append(f"in the {group.setting} setting")
-        if group.class_subset.n_classes is not None:
-            words.append(f"among {group.class_subset.n_classes} classes")
-        if group.labels is not None:
-            words.append(f"with labels {group.labels}")
+            words.append(f"in the {setting} setting")
+        if n_classes is not None:
+            words.append(f"among {n_classes} classes")
+        if labels is not None:
+            words.append(f"with labels {labels}")
         counted = Counter(why)
         most, count = counted.most_common(1)[0]
         others = f" ({len(why) - count} of them for other reasons)" if len(counted) > 1 else ""
@@ -152,10 +158,12 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
     return texts
 
 
-def _group_of(selection: Selection) -> Selection:
-    """Return a selection without its number, draws and fold: the key of its group."""
-    class_subset = replace(selection.class_subset, number=-1, draw=None)
-    return replace(selection, number=-1, class_subset=class_subset, draw=None, repeat=None, fold=None)
+Group = tuple[Setting, int | None, float | int | None, str]
+"""Setting, number of classes, amount of labels and method of rankings."""
+
+
+def _group_of(selection: Selection) -> Group:
+    return selection.setting, selection.class_subset.n_classes, selection.labels, selection.method
 
 
 # --------------------------------------------------------------------------------------------------- comparable values
@@ -277,35 +285,28 @@ def _summary(cube: Cube) -> Iterator[tuple[Any, ...]]:
 
 
 def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
-    better = higher_is_better(cube.metric)
     for one, other in combinations(range(len(cube.methods)), 2):
         # the mean over numbers of features takes those at which both methods have a value
         apart = replace(cube, values=(cube.values[one] - cube.values[other])[None])
         for size, (values,) in apart.by_size():
-            gap = _difference(cube, values, np.zeros_like(values))
-            if gap.n_pairs:
-                numbers = (_number(gap.low), _number(gap.high), _number(gap.p_value), gap.n_pairs)
-                names = (cube.methods[one], cube.methods[other])
-                yield (cube.setting, *cube.what, size, *names, gap.mean, *numbers, better)
+            if difference := _difference(cube, values, np.zeros_like(values)):
+                yield (cube.setting, *cube.what, size, cube.methods[one], cube.methods[other], *difference)
 
 
-def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> PairedDifference:
+def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> tuple[Any, ...]:
+    """Return the columns of a paired difference; empty without a pair."""
     apart = a - b
     # differences that are all 0 do not show that the draws are the same: count all
     counted = cube.is_counted(apart) if np.any(apart[~np.isnan(apart)]) else np.ones(apart.size, dtype=bool)
-    return paired_difference(a[counted], b[counted], cube.replicates[counted], cube.test_share)
+    paired = paired_difference(a[counted], b[counted], cube.replicates[counted], cube.test_share)
+    if not paired.n_pairs:
+        return ()
+    bounds = map(_number, (paired.low, paired.high, paired.p_value))
+    return (paired.mean, *bounds, paired.n_pairs, higher_is_better(cube.metric))
 
 
 # ------------------------------------------------------------------------------------------ transductive and inductive
-def _in_both_settings(cubes: Sequence[Cube]) -> Iterator[tuple[Cube, Cube]]:
-    inductive = {cube.what: cube for cube in cubes if cube.setting == "inductive"}
-    for cube in cubes:
-        if cube.setting == "transductive" and cube.what in inductive:
-            yield cube, inductive[cube.what]
-
-
 def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
-    better = higher_is_better(transductive.metric)
     if set(transductive.cells) != set(inductive.cells):  # clusterers have folds in the inductive setting only
         transductive, inductive = _by_replicate(transductive), _by_replicate(inductive)
     places = [inductive.cells.index(cell) for cell in transductive.cells]
@@ -315,11 +316,9 @@ def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
     both = [replace(cube, values=np.where(in_both, cube.values, np.nan)) for cube in (transductive, inductive)]
     for place, method in enumerate(transductive.methods):
         for (size, seen), (_, unseen) in zip(both[0].by_size(), both[1].by_size(), strict=True):
-            gap = _difference(transductive, unseen[place], seen[place])
-            if gap.n_pairs:
+            if difference := _difference(transductive, unseen[place], seen[place]):
                 means = (float(np.nanmean(seen[place])), float(np.nanmean(unseen[place])))
-                numbers = (_number(gap.low), _number(gap.high), _number(gap.p_value), gap.n_pairs)
-                yield (method, *transductive.what, size, *means, gap.mean, *numbers, better)
+                yield (method, *transductive.what, size, *means, *difference)
 
 
 def _by_replicate(cube: Cube) -> Cube:
@@ -334,49 +333,36 @@ def _by_replicate(cube: Cube) -> Cube:
 
 
 # ----------------------------------------------------------------------------------------------------------- stability
-class RankingGroup(NamedTuple):
-    """Selections of the same setting, number of classes, amount of labels and method: the leading columns of tables."""
+def _groups(design: Design) -> list[tuple[Group, list[Selection]]]:
+    """Return the groups of two or more rankings, with the leading columns of their tables."""
+    groups: dict[Group, list[Selection]] = {}
+    for selection in map(design.selection, range(design.n_selections)):
+        setting, n_classes, labels, method = _group_of(selection)
+        columns = (setting, n_classes, None if labels is None else float(labels), method)
+        groups.setdefault(columns, []).append(selection)
 
-    columns: tuple[Any, ...]
-    selections: list[Selection]
+    def place(columns: Group) -> tuple[Any, ...]:
+        setting, n_classes, labels, method = columns
+        return (design.settings.index(setting), n_classes or 0, labels or 0.0, design.methods.index(method))
 
-
-def _groups(design: Design) -> list[RankingGroup]:
-    """Return the groups of two or more rankings."""
-    if design.n_selections == len(design.methods):
-        return []
-    groups: dict[Selection, list[Selection]] = {}
-    for number in range(design.n_selections):
-        selection = design.selection(number)
-        groups.setdefault(_group_of(selection), []).append(selection)
-
-    def place(s: Selection) -> tuple[Any, ...]:
-        amounts = (s.class_subset.n_classes or 0, s.labels or 0.0)
-        return (design.settings.index(s.setting), *amounts, design.methods.index(s.method))
-
-    return [
-        RankingGroup(
-            (s.setting, s.class_subset.n_classes, None if s.labels is None else float(s.labels), s.method), groups[s]
-        )
-        for s in sorted(groups, key=place)
-        if len(groups[s]) > 1
-    ]
+    return [(columns, groups[columns]) for columns in sorted(groups, key=place) if len(groups[columns]) > 1]
 
 
-def _orders(store: Store, group: RankingGroup) -> list[tuple[Selection, np.ndarray]]:
-    names = [(selection, layout.EVALUATION_ORDER.format(selection.number)) for selection in group.selections]
-    return [(selection, store.read_arrays(name)[0]["order"]) for selection, name in names]
+def _order(store: Store, selection: Selection) -> np.ndarray:
+    return store.read_arrays(layout.EVALUATION_ORDER.format(selection.number))[0]["order"]
 
 
-def _stability(store: Store, group: RankingGroup, design: Design, n_features: int) -> Iterator[tuple[Any, ...]]:
+def _stability(
+    store: Store, columns: Group, selections: Sequence[Selection], design: Design, n_features: int
+) -> Iterator[tuple[Any, ...]]:
     """Yield rows of stability indices of one group.
 
     Selections of different draws of classes are of different data, so they are compared within each draw, and the mean
     is reported.
     """
     by_subset: dict[int, list[np.ndarray]] = {}
-    for selection, order in _orders(store, group):
-        by_subset.setdefault(selection.class_subset.number, []).append(order)
+    for selection in selections:
+        by_subset.setdefault(selection.class_subset.number, []).append(_order(store, selection))
     for size in design.sizes:
         subsets = [[order for order in orders if order.size >= size] for orders in by_subset.values()]
         subsets = [orders for orders in subsets if len(orders) > 1]
@@ -385,7 +371,7 @@ def _stability(store: Store, group: RankingGroup, design: Design, n_features: in
         kuncheva = [kuncheva_index(orders, size, n_features) for orders in subsets]
         jaccard = [jaccard_index(orders, size) for orders in subsets]
         n_rankings = sum(len(orders) for orders in subsets)
-        yield (*group.columns, size, n_rankings, *(_mean_of(indices) for indices in (kuncheva, jaccard)))
+        yield (*columns, size, n_rankings, _mean_of(kuncheva), _mean_of(jaccard))
 
 
 def _mean_of(indices: Sequence[float | None]) -> float | None:
@@ -398,12 +384,14 @@ def most_frequent(n_selected: int) -> int:
     return max(LEAST_TOLD, n_selected)
 
 
-def _frequencies(store: Store, group: RankingGroup, design: Design, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _frequencies(
+    store: Store, columns: Group, selections: Sequence[Selection], design: Design, names: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
     """Yield rows of selection frequencies and ranks, most frequent first.
 
     At most :func:`most_frequent` features, each selected at least once.
     """
-    orders = [order for _, order in _orders(store, group) if order.size]
+    orders = [order for selection in selections if (order := _order(store, selection)).size]
     sizes = [size for size in design.sizes if any(order.size >= size for order in orders)]
     if len(orders) < 2 or not sizes:
         return
@@ -419,7 +407,7 @@ def _frequencies(store: Store, group: RankingGroup, design: Design, names: Seque
         for number in by_share[: min(np.count_nonzero(shares), most_frequent(size))]:
             feature = int(features[number])
             about = (float(rank[number]) for rank in (ranks.mean, ranks.low, ranks.high))
-            yield (*group.columns, feature, names[feature], size, float(shares[number]), *about)
+            yield (*columns, feature, names[feature], size, float(shares[number]), *about)
 
 
 def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, process: Cost) -> Cost:

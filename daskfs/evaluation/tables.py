@@ -69,8 +69,7 @@ def write_table(store: Store, table: Table) -> None:
 def read_table(store: Store, name: str) -> list[dict[str, Any]]:
     """Return the rows of a table that :func:`write_table` wrote; empty if there is no such table."""
     table = read_parquet(store, layout.TABLE_PARQUET.format(name))
-    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
-    return rows
+    return [] if table is None else table.to_pylist()
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -112,24 +111,23 @@ def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
 
 def values_table(values: Sequence[Result]) -> Table:
     """Return the table of all values, one per row."""
-    return Table("evaluation", EVALUATION_COLUMNS, [_row(result) for result in values])
-
-
-def _row(result: Result) -> tuple[Any, ...]:
-    selection = result.selection
-    return (
-        selection.method,
-        result.n_selected,
-        result.n_labeled,
-        result.repeat,
-        result.fold,
-        result.metric,
-        result.value,
-        result.model or None,
-        selection.setting,
-        selection.class_subset.n_classes,
-        selection.class_subset.draw,
-        None if selection.labels is None else float(selection.labels),
-        selection.draw,
-        result.n_tested,
-    )
+    rows = [
+        (
+            one.selection.method,
+            one.n_selected,
+            one.n_labeled,
+            one.repeat,
+            one.fold,
+            one.metric,
+            one.value,
+            one.model or None,
+            one.selection.setting,
+            one.selection.class_subset.n_classes,
+            one.selection.class_subset.draw,
+            None if one.selection.labels is None else float(one.selection.labels),
+            one.selection.draw,
+            one.n_tested,
+        )
+        for one in values
+    ]
+    return Table("evaluation", EVALUATION_COLUMNS, rows)

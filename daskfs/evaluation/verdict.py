@@ -101,10 +101,9 @@ def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[st
     means = means_without_nan(cube.values, axis=2)
 
     def mean(names: Sequence[str], n_selected: int | None) -> float | None:
-        method_numbers = [cube.methods.index(name) for name in names if name in cube.methods]
-        if not method_numbers:
+        if not names:
             return None
-        row = means[method_numbers[0]]
+        row = means[cube.methods.index(names[0])]
         finite_means = row[np.isfinite(row)] if n_selected is None else row[[cube.sizes.index(n_selected)]]
         return _number(finite_means[-1]) if finite_means.size else None
 
@@ -181,10 +180,9 @@ def _methods_below_random(
     cube: Cube, candidates: Sequence[str], random_orders: Sequence[str], sizes: Sequence[int], sign: float
 ) -> list[str]:
     """Return the methods whose mean over all sizes at which methods differ is no better than that of a random order."""
-    baselines = [name for name in random_orders if name in cube.methods]
-    if not baselines:
+    if not random_orders:
         return []
-    ranked = [cube.methods.index(name) for name in (baselines[0], *candidates)]
+    ranked = [cube.methods.index(name) for name in (random_orders[0], *candidates)]
     values = sign * cube.values[np.ix_(ranked, [cube.sizes.index(size) for size in sizes])]
     differ = (values != values[:1]).any(axis=(0, 2))  # with all features every ranking is the same
     means = means_without_nan(values[:, differ].reshape(len(ranked), -1), axis=1)
