@@ -24,7 +24,6 @@ from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.redundancy import RedundancySpec
 from daskfs.ranking.tables import method_scores
-from daskfs.run_warning import LIMITS, RunWarning
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -51,8 +50,6 @@ class NewRankings:
     ----------
     search
         Search options of neighbor lists, and the representation of rows; its metric and scaling do not count.
-    redundancy
-        Filter of redundant features.
     given
         Kind of the precomputed graph.
     joint_features
@@ -134,6 +131,12 @@ class EvaluationParameters(StageParameters, kw_only=True):
     tests_together: bool = False
     held_bytes: int = 0
 
+    @property
+    def new_rankings(self) -> NewRankings:
+        """How rankings are made anew, in the stages that make them."""
+        assert self.anew is not None
+        return self.anew
+
 
 # ----------------------------------------------------------------------------------------------------------- numbering
 @dataclass(frozen=True)
@@ -210,18 +213,13 @@ class Design:
         self.settings: tuple[Setting, ...] = ("transductive", "inductive") if p.setting == "both" else (p.setting,)
         self.has_folds = p.train_on == "all" or "inductive" in self.settings
         self._lists_of_run = p.anew is not None and p.anew.lists_of_run
-        self._draws = (len(self.class_subsets), self.n_draws, len(self.amounts))
 
     def _draws_of(self, setting: Setting) -> tuple[int, ...]:
-        inside = (self.n_repeats, self.n_splits) if setting == "inductive" else ()
-        return (*self._draws, *inside)
-
-    def _radices(self, setting: Setting) -> tuple[int, ...]:
-        # methods vary fastest, so that consecutive units share their rows
-        return (*self._draws_of(setting), len(self.methods))
+        draws = (len(self.class_subsets), self.n_draws, len(self.amounts))
+        return (*draws, self.n_repeats, self.n_splits) if setting == "inductive" else draws
 
     def _selections_of(self, setting: Setting) -> int:
-        return math.prod(self._radices(setting))
+        return math.prod(self._draws_of(setting)) * len(self.methods)
 
     @property
     def n_selections(self) -> int:
@@ -258,12 +256,13 @@ class Design:
 
     def selection(self, number: int) -> Selection:
         """Return the selection of a number."""
-        setting, place = self._setting_at(number, self._selections_of)
-        *drawn, method = (int(part) for part in np.unravel_index(place, self._radices(setting)))
-        return self._selection(number, self.methods[method], setting, drawn)
+        setting, rest = self._setting_at(number, self._selections_of)
+        # methods vary fastest, so that consecutive units share their rows
+        place, method = divmod(rest, len(self.methods))
+        return self._selection(number, self.methods[method], setting, place)
 
-    def _selection(self, number: int, method: str, setting: Setting, drawn: Sequence[int]) -> Selection:
-        subset, draw, amount, *inside = drawn
+    def _selection(self, number: int, method: str, setting: Setting, place: int) -> Selection:
+        subset, draw, amount, *inside = map(int, np.unravel_index(place, self._draws_of(setting)))
         labels = self.amounts[amount]
         draws = None if labels is None else draw
         return Selection(number, method, setting, self.class_subsets[subset], labels, draws, *(inside or (None, None)))
@@ -278,13 +277,10 @@ class Design:
     def _baseline_tests_of(self, setting: Setting) -> int:
         return math.prod(self._draws_of(setting)) * len(self.baselines) * self._repeats_of(setting)
 
-    def _all_tests_of(self, setting: Setting) -> int:
-        return self._ranked_tests_of(setting) + self._baseline_tests_of(setting)
-
     @property
     def n_tests(self) -> int:
         """Number of units of tests, those of baselines last."""
-        return sum(map(self._all_tests_of, self.settings))
+        return sum(self._ranked_tests_of(setting) + self._baseline_tests_of(setting) for setting in self.settings)
 
     @property
     def n_tested_parts(self) -> int:
@@ -325,8 +321,7 @@ class Design:
             repeat, which = divmod(rest, len(self.baselines))
             name, size = self.baselines[which]
             sizes = (size,)
-            drawn = [int(part) for part in np.unravel_index(place, self._draws_of(setting))]
-            selection = self._selection(UNRANKED, name, setting, drawn)
+            selection = self._selection(UNRANKED, name, setting, place)
         if setting == "inductive":
             return EvaluationUnit(selection, sizes, selection.repeat)
         return EvaluationUnit(selection, sizes, repeat if self.has_folds else None)
@@ -357,14 +352,14 @@ class RowsInUse:
     weights: np.ndarray | None
     groups: np.ndarray | None
     times: np.ndarray | None
-    batches: np.ndarray | None = None
+    batches: np.ndarray | None
 
 
 def read_rows_in_use(store: Store) -> RowsInUse:
     """Read the labels and per-sample columns of the rows in use, as stage "design" stored them."""
     arrays, facts = store.read_arrays(layout.EVALUATION_SAMPLE_COLUMNS)
     labels = Labels(facts["task"], arrays["labels"], tuple(facts["classes"]))
-    return RowsInUse(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"), arrays.get("batch"))
+    return RowsInUse(labels, *map(arrays.get, SAMPLE_COLUMNS))
 
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
@@ -383,11 +378,15 @@ def design_evaluation(context: Context, parameters: EvaluationParameters, unit: 
     cut: list[Folds] = []
     in_use = _put_rows_in_use(context, rows)
     check_rows(in_use.labels, parameters)
-    _check_folds(in_use, design, parameters)
+    if design.has_folds and all(subset.n_classes is not None for subset in design.class_subsets):
+        # all labeled rows have to make folds, too, though only those of class subsets are used
+        n_repeats = 1 if in_use.times is None else design.n_repeats
+        _folds(in_use, np.flatnonzero(in_use.labels.is_labeled), design.n_splits, n_repeats, seed)
     for subset in design.class_subsets:
         arrays, facts, folds = _draw_class_subset(in_use, subset, design, seed)
         store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
-        cut += [] if folds is None else [folds]
+        if folds is not None:
+            cut.append(folds)
     store.put_array(layout.EVALUATION_ROWS, rows)
     design_facts = {
         "n_rows": n_labeled,
@@ -413,7 +412,7 @@ def put_orders(context: Context, parameters: EvaluationParameters, unit: int) ->
         else:
             order = selectable(store, method, method_scores(store, method), filtered=parameters.filtered)
             ranked[order] = True
-        put_order(context, number, order, max(design.sizes), n_labeled)
+        put_order(context, design, number, order, n_labeled)
         used.update(int(feature) for feature in order[: max(design.sizes)])
     if any(size for _, size in design.baselines):
         used = set(range(ranked.size))
@@ -428,23 +427,11 @@ def orders_cost(n_features: int, process: Cost) -> Cost:
 ORDERS_STAGE = StageKind("orders", __name__, put_orders, orders_cost)
 
 
-def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labeled: int) -> None:
-    """Store the first `deepest` features, at least :data:`DEPTH`, of `order` (best first, integers) for a selection."""
-    first_features = order[: max(deepest, DEPTH)].astype(np.int64)
+def put_order(context: Context, design: Design, number: int, order: np.ndarray, n_labeled: int) -> None:
+    """Store the features of `order` (best first, integers) that are kept of a selection."""
+    first_features = order[: max(DEPTH, *design.sizes)].astype(np.int64)
     facts = {"n_ranked": int(order.size), "n_labeled": n_labeled}
     context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": first_features}, facts)
-
-
-def short_ranking_warnings(
-    label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool, where: str = ""
-) -> list[RunWarning]:
-    """Return a warning that names the `sizes` a method is not evaluated at, as it ranks fewer features, if any."""
-    if not (too_many := [n for n in sizes if n > n_ranked]):
-        return []
-    ranked = f"{n_ranked} feature{'' if n_ranked == 1 else 's'} {'to select' if filtered else 'with a rank'}"
-    there = " there" if where else ""
-    text = f"{ranked}{where}, not evaluated{there} at {', '.join(map(str, too_many))} features"
-    return [RunWarning("sizes not evaluated", LIMITS, text, (label,), "method")]
 
 
 # ------------------------------------------------------------------------------------------------------- rows and draws
@@ -464,16 +451,18 @@ def check_rows(labels: Labels, parameters: EvaluationParameters) -> None:
     elif parameters.n_classes:
         msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
         raise InputError(msg)
-    _check_neighbors(labels, parameters)
-
-
-def _check_folds(in_use: RowsInUse, design: Design, parameters: EvaluationParameters) -> None:
-    """Raise :class:`InputError` if all labeled rows cannot be cut into folds, though only class subsets will be."""
-    if not design.has_folds or any(subset.n_classes is None for subset in design.class_subsets):
-        return
-    n_repeats = 1 if in_use.times is None else design.n_repeats
-    labeled = np.flatnonzero(in_use.labels.is_labeled)
-    _folds(in_use, labeled, design.n_splits, n_repeats, parameters.random_state)
+    smallest, where = values.size - -(-values.size // parameters.n_splits), "a training fold has"
+    if parameters.train_on == "labeled":
+        assert parameters.labels is not None
+        smallest = int(draw_labels(labels, parameters.labels[0], 0, parameters.random_state).sum())
+        where = "a draw of labels has"
+    for spec in parameters.models:
+        if (needed := fewest_rows(spec)) > smallest:
+            msg = (
+                f"model {spec.label} of evaluate.models looks at n_neighbors = {needed} rows, and {where} {smallest}: "
+                "lower n_neighbors, or label more rows."
+            )
+            raise InputError(msg)
 
 
 def _folds(in_use: RowsInUse, rows: np.ndarray, n_splits: int, n_repeats: int, seed: int) -> Folds:
@@ -486,23 +475,6 @@ def _folds(in_use: RowsInUse, rows: np.ndarray, n_splits: int, n_repeats: int, s
         n_repeats=n_repeats,
         random_state=seed,
     )
-
-
-def _check_neighbors(labels: Labels, parameters: EvaluationParameters) -> None:
-    """Raise :class:`InputError` if a model needs more neighbors than it has training rows."""
-    design = Design(parameters)
-    n_rows = int(labels.is_labeled.sum())
-    smallest, where = n_rows - -(-n_rows // design.n_splits), "a training fold has"
-    if parameters.train_on == "labeled":
-        drawn = draw_labels(labels, design.amounts[0] or 0, 0, parameters.random_state)
-        smallest, where = int(drawn.sum()), "a draw of labels has"
-    for spec in parameters.models:
-        if (needed := fewest_rows(spec)) > smallest:
-            msg = (
-                f"model {spec.label} of evaluate.models looks at n_neighbors = {needed} rows, and {where} {smallest}: "
-                "lower n_neighbors, or label more rows."
-            )
-            raise InputError(msg)
 
 
 def _put_rows_in_use(context: Context, rows: np.ndarray) -> RowsInUse:
@@ -586,7 +558,9 @@ def rows_in_use_cost(n_rows: int) -> Cost:
 
 def design_cost(n_samples: int, n_rows: int, design: Design, process: Cost) -> Cost:
     """Return the memory of the unit, which draws `n_rows` rows and cuts them into folds."""
-    cutting = (
+    return (
+        *process,
+        *drawing_cost(n_samples, n_rows),
         Array("rows in use", (n_rows,), "int64"),
         *rows_in_use_cost(n_rows),
         Array("labeled rows of a world", (n_rows,), "int64"),
@@ -595,7 +569,6 @@ def design_cost(n_samples: int, n_rows: int, design: Design, process: Cost) -> C
         Array("which rows are labeled, of a world, trained with and tested with", (4, n_rows), "bool"),
         *class_subset_cost(n_rows, design, 2),
     )
-    return (*process, *drawing_cost(n_samples, n_rows), *cutting)
 
 
 DESIGN_STAGE = StageKind("design", __name__, design_evaluation, design_cost)

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.evaluation.design import Design, EvaluationParameters, NewRankings
-from daskfs.evaluation.rows import rows_of_sample, sample_cost, seen_by, seen_cost
+from daskfs.evaluation.design import Design, EvaluationParameters
+from daskfs.evaluation.rows import VisibleRows, rows_of_sample, sample_cost, seen_by, seen_cost
 from daskfs.graph.engine import resolve_engine
 from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.partition import open_lists, read_members
@@ -62,12 +62,6 @@ def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -
     return {name: (spec, k) for name, (spec, k) in needed.items() if isinstance(spec, GraphSpec)}
 
 
-def made_anew(parameters: EvaluationParameters) -> NewRankings:
-    """Return the settings of new rankings, which the stages that make them have."""
-    assert parameters.anew is not None
-    return parameters.anew
-
-
 # ----------------------------------------------------------------------------------------------------------- candidates
 def follows_from_candidates(spec: GraphSpec, shape: Shape, k: int, memory_limit: int | None) -> bool:
     """Return whether the lists of some rows, of shape `shape`, follow from candidates among more rows.
@@ -84,7 +78,7 @@ def follows_from_candidates(spec: GraphSpec, shape: Shape, k: int, memory_limit:
 
 def candidates_of(parameters: EvaluationParameters, n_rows: int) -> dict[str, tuple[GraphSpec, int]]:
     """Return the lists whose candidates are found, and the number of candidates of each of `n_rows` rows, by name."""
-    anew = made_anew(parameters)
+    anew = parameters.new_rankings
     lists = lists_over_rows(parameters.methods, n_rows, anew.search)
     return {name: (spec, min(LENGTHENING * k, n_rows - 1)) for name, (spec, k) in lists.items() if name in anew.shared}
 
@@ -96,7 +90,7 @@ def find_candidates(context: Context, parameters: EvaluationParameters, unit: in
     """
     inner = _rows_context(context, parameters, slice(None))
     n_rows, arrays = inner.tiles.shape.n_samples, dict[str, np.ndarray]()
-    numbers = np.arange(unit * CANDIDATE_ROWS, max(unit * CANDIDATE_ROWS, min((unit + 1) * CANDIDATE_ROWS, n_rows)))
+    numbers = np.arange(unit * CANDIDATE_ROWS, min((unit + 1) * CANDIDATE_ROWS, n_rows))
     for name, (spec, k) in candidates_of(parameters, n_rows).items() if numbers.size else ():
         base = _compared_rows(inner, spec)
         queries = base.part(slice(int(numbers[0]), int(numbers[-1]) + 1))
@@ -110,7 +104,7 @@ def _rows_context(
 ) -> Context:
     """Return a context of the rows in use at some places, in memory, in which their neighbors are searched."""
     inner = memory_context(rows_of_sample(context, parameters)[places], None, weights, context.tiles.missing_policy)
-    if (name := made_anew(parameters).search.own_rows) is not None:
+    if (name := parameters.new_rankings.search.own_rows) is not None:
         rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
         put_representation(inner.store, inner.tiles.shape, read_own_rows(context.store, name, rows))
     return inner
@@ -152,7 +146,7 @@ def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit:
     """
     one = Design(parameters).sets_of_rows()[unit]
     visible = seen_by(context, parameters, one)
-    places, anew = visible.places, made_anew(parameters)
+    places, anew = visible.places, parameters.new_rankings
     wanted_lists, arrays = lists_over_rows(parameters.methods, places.size, anew.search), dict[str, np.ndarray]()
     if anew.given == "matrix":
         matrix = induced_matrix(context.store, context.store.open(layout.EVALUATION_ROWS)[...][places])
@@ -162,7 +156,7 @@ def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit:
             rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
             lists = {name: induced_lists(context.store, name, rows) for name in wanted_lists}
         else:
-            lists = _lists_within(context, parameters, places, visible.weights)
+            lists = _lists_within(context, parameters, wanted_lists, visible)
         for name, (indices, distances) in lists.items():
             arrays |= {f"{name}/indices": indices, f"{name}/distances": distances}
     context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
@@ -170,14 +164,15 @@ def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit:
 
 
 def _lists_within(
-    context: Context, parameters: EvaluationParameters, places: np.ndarray, weights: np.ndarray | None
+    context: Context,
+    parameters: EvaluationParameters,
+    wanted_lists: Mapping[str, tuple[GraphSpec, int]],
+    visible: VisibleRows,
 ) -> NeighborTables:
-    """Return the lists of the rows in use at some places among each other: from candidates, or searched."""
-    anew, inner = made_anew(parameters), _rows_context(context, parameters, places, weights)
-    lists = {
-        name: (spec, min(k, places.size - 1))
-        for name, (spec, k) in lists_over_rows(parameters.methods, places.size, anew.search).items()
-    }
+    """Return the lists of visible rows among each other: from candidates, or searched."""
+    anew, places = parameters.new_rankings, visible.places
+    inner = _rows_context(context, parameters, places, visible.weights)
+    lists = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted_lists.items()}
     from_candidates = {
         name: _narrow_lists(context, inner, name, spec, k, places)
         for name, (spec, k) in lists.items()

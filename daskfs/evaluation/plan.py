@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from daskfs.evaluation.design import (
     DESIGN_STAGE,
@@ -79,25 +79,17 @@ def plan_tests_of_run(shape: Shape, parameters: EvaluationParameters, process: C
     of_methods = min(len(design.methods) * max(design.sizes), shape.n_features)
     n_used = of_methods if design.most_tested < shape.n_features else shape.n_features
     parameters = replace(parameters, held_bytes=total(class_subset_cost(rows, design)))
-    gather = GATHER_STAGE.cost(shape, slab, rows, n_used, process)
     sample = (
         Array("features that models see, of the rows in use", (rows, n_used)),
         *class_subset_cost(rows, design, 2),
     )
-    columns_bytes = rows * n_used * shape.itemsize
+    n_slabs, written = -(-shape.n_features // slab), rows * n_used * shape.itemsize
+    gather = GATHER_STAGE.cost(shape, slab, rows, n_used, process)
     return [
         _plan_design(shape, design, parameters, rows, process),
         _plan_orders(shape, design, parameters, process),
-        Stage.of(
-            GATHER_STAGE,
-            "gather",
-            -(-shape.n_features // slab),
-            parameters,
-            gather,
-            bytes_read=shape.x_bytes,
-            bytes_written=columns_bytes,
-        ),
-        _plan_tests(sample, columns_bytes + _class_subset_bytes(design, rows), design, parameters, rows, process),
+        Stage.of(GATHER_STAGE, "gather", n_slabs, parameters, gather, bytes_read=shape.x_bytes, bytes_written=written),
+        _plan_tests(sample, written + _class_subset_bytes(design, rows), design, parameters, rows, process),
         _plan_tables(shape, design, parameters, process),
     ]
 
@@ -106,11 +98,10 @@ def plan_new_rankings(
     shape: Shape, used: Shape, parameters: EvaluationParameters, process: Cost, inside: Inside
 ) -> list[Stage]:
     """Return the stages that rank the rows in use, of shape `used`, once per selection, and test these rankings."""
-    assert parameters.anew is not None
-    design, n_parts, rows = Design(parameters), parameters.anew.n_parts, used.n_samples
+    design, n_parts, rows = Design(parameters), parameters.new_rankings.n_parts, used.n_samples
     parameters = replace(parameters, held_bytes=used.x_bytes + total(class_subset_cost(rows, design)))
     sample = (*sample_cost("rows in use", used), *seen_cost(rows, design))
-    order = WORD * shape.n_features
+    read_by_test = used.x_bytes + 2 * _class_subset_bytes(design, rows) + WORD * shape.n_features
     return [
         _plan_design(shape, design, parameters, rows, process),
         Stage.of(
@@ -123,9 +114,7 @@ def plan_new_rankings(
             bytes_written=2 * used.x_bytes + WORD * rows,
         ),
         *_plan_rankings(used, design, parameters, inside),
-        _plan_tests(
-            sample, used.x_bytes + 2 * _class_subset_bytes(design, rows) + order, design, parameters, rows, process
-        ),
+        _plan_tests(sample, read_by_test, design, parameters, rows, process),
         _plan_tables(shape, design, parameters, process),
     ]
 
@@ -162,20 +151,17 @@ def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters
         SELECT_STAGE,
         "select",
         n_selections,
-        _selecting(parameters, combines=False),
+        SelectParameters(**vars(parameters), combines=False),
         SELECT_STAGE.cost(inside.scoring, inside.lists, used, design),
         bytes_read=n_selections * (each + lists),
         bytes_written=n_selections * order * (1 + design.has_consensus),
         holds=HOLDER,
     )
-    stages = [*([together] if n_parts else []), *([searches] if n_sets else []), selections]
-    if not n_combined:
-        return stages
     combined = Stage.of(
         SELECT_STAGE,
         "select-consensus",
         n_combined,
-        _selecting(parameters, combines=True),
+        SelectParameters(**vars(parameters), combines=True),
         (
             *SELECT_STAGE.cost(inside.scoring, (), used, design),
             Array("ranks to combine", (4, n_voting, used.n_features)),
@@ -184,36 +170,23 @@ def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters
         bytes_written=n_combined * order,
         holds=HOLDER,
     )
-    return [*stages, combined]
-
-
-def _selecting(parameters: EvaluationParameters, *, combines: bool) -> SelectParameters:
-    values = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
-    return SelectParameters(**values, combines=combines)
+    return [stage for stage in (together, searches, selections, combined) if stage.n_units]
 
 
 def _plan_tests(
     sample: Cost, read: int, design: Design, parameters: EvaluationParameters, rows: int, process: Cost
 ) -> Stage:
     """Return the stage that tests all selections; a unit reads `read` bytes and takes its columns from `sample`."""
-    models, labeled = parameters.models, min(rows, parameters.max_samples)
-    return Stage.of(
-        EVALUATE_STAGE,
-        "evaluate",
-        design.n_tests,
-        parameters,
-        EVALUATE_STAGE.cost(sample, rows, labeled, design, models, process),
-        bytes_read=design.n_tests * read,
-        holds=HOLDER,
-    )
+    n_labeled, n_tests = min(rows, parameters.max_samples), design.n_tests
+    cost = EVALUATE_STAGE.cost(sample, rows, n_labeled, design, parameters.models, process)
+    return Stage.of(EVALUATE_STAGE, "evaluate", n_tests, parameters, cost, bytes_read=n_tests * read, holds=HOLDER)
 
 
 def _plan_design(shape: Shape, design: Design, parameters: EvaluationParameters, rows: int, process: Cost) -> Stage:
     # labels in up to five passes, and per-sample columns
     read = WORD * (5 + len(SAMPLE_COLUMNS)) * shape.n_samples
-    written = (2 + len(SAMPLE_COLUMNS)) * WORD * rows + len(design.class_subsets) * total(
-        class_subset_cost(rows, design)
-    )
+    subsets = len(design.class_subsets) * total(class_subset_cost(rows, design))
+    written = (2 + len(SAMPLE_COLUMNS)) * WORD * rows + subsets
     cost = DESIGN_STAGE.cost(shape.n_samples, rows, design, process)
     return Stage.of(DESIGN_STAGE, "design", 1, parameters, cost, bytes_read=read, bytes_written=written)
 

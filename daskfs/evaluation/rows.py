@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,7 +23,7 @@ from daskfs.evaluation.design import (
     read_rows_in_use,
     rows_in_use_cost,
 )
-from daskfs.kernels.blocks import is_sparse, stack_blocks
+from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
 from daskfs.kernels.labels import Labels
 from daskfs.run_warning import VOIDS, RunWarning
 from daskfs.stages.cost import Array, Cost, Objects
@@ -34,7 +34,6 @@ from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 from daskfs.tiles.shapes import tile_bytes
 
-Matrix: TypeAlias = np.ndarray | sp.csr_matrix
 LEAST_REPEATED = 0.01
 """Share of the tested rows from which on copies are warned of."""
 
@@ -42,9 +41,8 @@ LEAST_REPEATED = 0.01
 # -------------------------------------------------------------------------------------------------------- rows in use
 def sample_rows_of_part(context: Context, parameters: EvaluationParameters, unit: int) -> dict[str, Any]:
     """Store the rows in use that are in the bands of one unit."""
-    assert parameters.anew is not None
     rows = context.store.open(layout.EVALUATION_ROWS)[...]
-    shape, bands = context.tiles.shape, parameters.anew.bands_per_unit
+    shape, bands = context.tiles.shape, parameters.new_rankings.bands_per_unit
     part = slice(unit * bands * shape.tile_rows, min((unit + 1) * bands * shape.tile_rows, shape.n_samples))
     chosen = np.zeros(part.stop - part.start, dtype=bool)
     low, high = np.searchsorted(rows, [part.start, part.stop])
@@ -52,12 +50,10 @@ def sample_rows_of_part(context: Context, parameters: EvaluationParameters, unit
     arrays, hashes = dict[str, np.ndarray](), np.empty(0, dtype=np.uint64)
     if chosen.any():
         chosen_blocks = context.tiles.unfilled().aligned_rows(part, shape.tile_rows, None, chosen)
-        blocks = [block for _, block in chosen_blocks if block.shape[0]]
-        if is_sparse(blocks[0]):
-            block = sp.vstack(blocks, format="csr")
+        block = stack_blocks([block for _, block in chosen_blocks if block.shape[0]])
+        if is_sparse(block):
             arrays = {"data": block.data, "indices": block.indices, "indptr": block.indptr}
         else:
-            block = np.concatenate(blocks)
             arrays = {"values": block}
         hashes = row_hashes(block)
     context.store.write_arrays(layout.EVALUATION_HASHES.format(unit), {"hashes": hashes})
@@ -65,20 +61,18 @@ def sample_rows_of_part(context: Context, parameters: EvaluationParameters, unit
     return {"n_rows": int(high - low)}
 
 
-def row_hashes(X: Matrix) -> np.ndarray:
+def row_hashes(X: Block) -> np.ndarray:
     """Return a hash of each row, shape (n_rows,), uint64: the same for rows of the same values."""
-
-    def parts(row: int) -> tuple[np.ndarray, ...]:
-        if not is_sparse(X):
-            return (np.ascontiguousarray(X[row]),)
-        entries = slice(X.indptr[row], X.indptr[row + 1])
-        return X.indices[entries].astype(np.int32, copy=False), X.data[entries]  # a part of very many values has int64
-
     hashes = np.empty(X.shape[0], dtype=np.uint64)
     for row in range(hashes.size):
         digest = blake2b(digest_size=hashes.itemsize)
-        for part in parts(row):
-            digest.update(part.tobytes())
+        if is_sparse(X):
+            entries = slice(X.indptr[row], X.indptr[row + 1])
+            # a part of very many values has int64
+            digest.update(X.indices[entries].astype(np.int32, copy=False).tobytes())
+            digest.update(X.data[entries].tobytes())
+        else:
+            digest.update(X[row].tobytes())
         hashes[row] = int.from_bytes(digest.digest(), "little")
     return hashes
 
@@ -133,14 +127,9 @@ def sample_rows_cost(shape: Shape, used: Shape, n_parts: int, process: Cost) -> 
 SAMPLE_ROWS_STAGE = StageKind("sample-rows", __name__, sample_rows_of_part, sample_rows_cost)
 
 
-def rows_of_sample(context: Context, parameters: EvaluationParameters) -> Matrix:
+def rows_of_sample(context: Context, parameters: EvaluationParameters) -> Block:
     """Return X of the rows in use, shape (n_rows, n_features), in the stored dtype; the process caches it."""
-    assert parameters.anew is not None
-    n_parts = parameters.anew.n_parts
-    sample: Matrix = context.holdings.get(
-        "sample", parameters.held_bytes, _bytes_of, lambda: _read_sample(context, n_parts)
-    )
-    return sample
+    return context.holdings.get("sample", parameters.held_bytes, _bytes_of, lambda: _read_sample(context, parameters))
 
 
 def class_subset_rows(
@@ -148,22 +137,21 @@ def class_subset_rows(
 ) -> dict[str, np.ndarray]:
     """Return the rows and folds of a selection's class subset by name, int64 indices into the rows in use; cached."""
     name = layout.EVALUATION_CLASS_SUBSET.format(selection.class_subset.number)
-    subset: dict[str, np.ndarray] = context.holdings.get(
+    return context.holdings.get(
         name,
         parameters.held_bytes,
         lambda arrays: sum(values.nbytes for values in arrays.values()),
         lambda: context.store.read_arrays(name)[0],
     )
-    return subset
 
 
-def _bytes_of(X: Matrix) -> int:
+def _bytes_of(X: Block) -> int:
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if is_sparse(X) else X.nbytes)
 
 
-def _read_sample(context: Context, n_parts: int) -> Matrix:
-    n_features, blocks = context.tiles.shape.n_features, list[Matrix]()
-    for part in range(n_parts):
+def _read_sample(context: Context, parameters: EvaluationParameters) -> Block:
+    n_features, blocks = context.tiles.shape.n_features, list[Block]()
+    for part in range(parameters.new_rankings.n_parts):
         arrays, _ = context.store.read_arrays(layout.EVALUATION_PART.format(part))
         if "values" in arrays:
             blocks.append(arrays["values"])
@@ -185,7 +173,7 @@ class VisibleRows:
     places: np.ndarray
     labels: Labels
     weights: np.ndarray | None
-    batches: np.ndarray | None = None
+    batches: np.ndarray | None
 
 
 def seen_by(context: Context, parameters: EvaluationParameters, selection: Selection) -> VisibleRows:
@@ -209,9 +197,7 @@ def seen_by(context: Context, parameters: EvaluationParameters, selection: Selec
     if selection.labels is not None:
         assert selection.draw is not None
         is_seen = draw_labels(visible.counted(weights), selection.labels, selection.draw, parameters.random_state)
-        missing = -1 if visible.task == "classification" else np.nan
-        values = np.where(is_seen, visible.values, missing).astype(visible.values.dtype)
-        visible = dataclasses.replace(visible, values=values)
+        visible = visible.counted(is_seen)  # a row whose label is hidden counts as unlabeled
     batches = None if in_use.batches is None else in_use.batches[places]
     return VisibleRows(places, visible.of_rows(np.arange(visible.values.size)), weights, batches)
 

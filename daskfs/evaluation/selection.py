@@ -20,18 +20,17 @@ from daskfs.evaluation.design import Design, EvaluationParameters, NewRankings, 
 from daskfs.evaluation.neighbor_lists import (
     NeighborTables,
     lists_over_rows,
-    made_anew,
     search_lists,
     stored_lists,
     within_unit_cost,
 )
-from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, seen_by
+from daskfs.evaluation.rows import VisibleRows, rows_of_sample, seen_by
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.kernels.aggregate import combine_ranks
+from daskfs.kernels.blocks import Block
 from daskfs.kernels.labels import Labels
 from daskfs.plan.inline import EnclosingRun, filter_features, memory_context, score_features
 from daskfs.ranking.batches import check_batch_size, within_batch
-from daskfs.ranking.tables import method_scores
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -44,7 +43,7 @@ def _known_lists(
     context: Context, anew: NewRankings, method: Method, selection: Selection, n_rows: int
 ) -> NeighborTables:
     """Return the stored lists of a method, without lists of `n_rows` or more neighbors, for which the method raises."""
-    names = {name: k for name, (_, k) in lists_over_rows([method], n_rows, anew.search).items() if k < n_rows}
+    names = [name for name, (_, k) in lists_over_rows([method], n_rows, anew.search).items() if k < n_rows]
     if not names:
         return {}
     store = context.store
@@ -65,7 +64,7 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
 
     If the method raises :class:`InputError` on these rows or labels, its order is empty, and the facts hold the reason.
     """
-    design, methods, anew = Design(parameters), parameters.methods, made_anew(parameters)
+    design, methods, anew = Design(parameters), parameters.methods, parameters.new_rankings
     number = design.made(unit, combined=parameters.combines)
     selection = design.selection(number)
     method = methods[design.methods.index(selection.method)]
@@ -75,7 +74,6 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
     X = rows_of_sample(context, parameters)[view.places]
     policy = context.tiles.missing_policy
     n_labeled = int(view.labels.is_labeled.sum())
-    deepest = max(design.sizes)
     try:
         features = _thinned_features(X, method, view, anew, policy)
         inner = memory_context(
@@ -95,17 +93,20 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
             lists = _known_lists(context, anew, method, selection, view.places.size)
             graph = _given_matrix(context, anew, method, selection)
             table = _score(inner, method, view.labels, anew, lists, graph)
-        inner.store.put_array(layout.SCORES.format(method.label), table)
-        order = _selectable_features(inner, method, anew)
+        if anew.redundancy is None:
+            order = method.ranked_features(table)
+        else:
+            inner.store.put_array(layout.SCORES.format(method.label), table)
+            order, _ = filter_features(inner, method, anew.redundancy, inner.tiles.feature_names())
         order = order if features is None else features[order]
     except InputError as error:
-        put_order(context, number, np.empty(0, dtype=np.int64), deepest, n_labeled)
+        put_order(context, design, number, np.empty(0, dtype=np.int64), n_labeled)
         return {"failed": str(error)}
     if design.has_consensus and votes(method):
         ranks = np.full(X.shape[1], np.nan)
         ranks[slice(None) if features is None else features] = method.ranks(table)
         context.store.put_array(layout.EVALUATION_RANKS.format(number), ranks)
-    put_order(context, number, order, deepest, n_labeled)
+    put_order(context, design, number, order, n_labeled)
     return {"failed": None if order.size else f"every feature is excluded ({method.reason})."}
 
 
@@ -122,9 +123,7 @@ def _consensus_table(context: Context, methods: Sequence[Method], selections: It
     return consensus_table(ranks)
 
 
-def _thinned_features(
-    X: Matrix, method: Method, view: VisibleRows, anew: NewRankings, policy: str
-) -> np.ndarray | None:
+def _thinned_features(X: Block, method: Method, view: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray | None:
     """Return the features that a joint method ranks, ascending, or None for all.
 
     They lead the ranking of a univariate criterion, on only the rows and labels that the selection sees.
@@ -151,7 +150,7 @@ def _score(
     return score_features(inner, [method], labels, graph, run=run)[method.label]
 
 
-def _combined_table(X: Matrix, method: Method, view: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray:
+def _combined_table(X: Block, method: Method, view: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray:
     """Combine the rankings within the batches; :class:`InputError` if no batch is left.
 
     A batch with too few rows or labels for the method is left out, as in a run.
@@ -172,14 +171,6 @@ def _combined_table(X: Matrix, method: Method, view: VisibleRows, anew: NewRanki
         msg = f"no batch serves method {method.label}: {problems[0]}"
         raise InputError(msg)
     return combine_ranks(np.stack(ranks))
-
-
-def _selectable_features(inner: Context, method: Method, anew: NewRankings) -> np.ndarray:
-    """Return the features that a method may select, best first; the store of the context holds its table."""
-    if (redundancy := anew.redundancy) is not None:
-        kept_features, _ = filter_features(inner, method, redundancy, inner.tiles.feature_names())
-        return kept_features
-    return method.ranked_features(method_scores(inner.store, method))
 
 
 def _given_matrix(context: Context, anew: NewRankings, method: Method, selection: Selection) -> WeightMatrix | None:

@@ -80,7 +80,11 @@ def _values_of(
                     value_by_metric = evaluate_constant(spec, labels.task, y, train, tested)
                 yield from _rows(spec, repeat, fold, tested, value_by_metric)
         elif is_first:
-            places = _whole(context, parameters, selection, splits, labels)
+            # what it is fitted to and scored on: the held-out rows, or all of a class subset
+            if selection.fold is not None:
+                places = splits[0][-1]
+            else:
+                places = _labeled_rows(context, parameters, selection, labels.is_labeled)
             value_by_metric = evaluate_whole(spec, labels.task, X[places], y[places], scaling, seed)
             yield from _rows(spec, selection.repeat, selection.fold, places, value_by_metric)
     if parameters.informative and is_first and selection.number != UNRANKED:
@@ -92,21 +96,16 @@ def _splits(
     context: Context, parameters: EvaluationParameters, design: Design, trial: EvaluationUnit, is_labeled: np.ndarray
 ) -> Iterator[Split]:
     selection = trial.selection
-    subset_rows = class_subset_rows(context, parameters, selection)
     drawn: np.ndarray | None = None
     if parameters.train_on == "labeled":
         visible = seen_by(context, parameters, selection)
         drawn = visible.places[visible.labels.is_labeled]
     if not design.has_folds:
         assert drawn is not None
-        others = subset_rows["places"][is_labeled[subset_rows["places"]]]
-        yield None, None, drawn, np.setdiff1d(others, drawn)
+        yield None, None, drawn, np.setdiff1d(_labeled_rows(context, parameters, selection, is_labeled), drawn)
         return
-    if selection.fold is not None:
-        names = [(selection.repeat, selection.fold)]
-    else:
-        names = [(trial.repeat, fold) for fold in range(design.n_splits)]
-    for repeat, fold in names:
+    subset_rows, repeat = class_subset_rows(context, parameters, selection), trial.repeat
+    for fold in range(design.n_splits) if selection.fold is None else [selection.fold]:
         train = subset_rows[f"train-{repeat}-{fold}"]
         yield repeat, fold, train if drawn is None else drawn, subset_rows[f"test-{repeat}-{fold}"]
 
@@ -117,15 +116,12 @@ def _rows(
     return [[spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in value_by_metric.items()]
 
 
-def _whole(
-    context: Context, parameters: EvaluationParameters, selection: Selection, splits: list[Split], labels: Labels
+def _labeled_rows(
+    context: Context, parameters: EvaluationParameters, selection: Selection, is_labeled: np.ndarray
 ) -> np.ndarray:
-    """Return the rows that a model is fitted to and scored on: all of a class subset, or the held-out ones."""
-    if selection.fold is not None:
-        ((_, _, _, places),) = splits
-        return places
+    """Return the labeled rows of a selection's class subset."""
     places = class_subset_rows(context, parameters, selection)["places"]
-    return places[labels.is_labeled[places]]
+    return places[is_labeled[places]]
 
 
 def _columns(context: Context, parameters: EvaluationParameters, features: np.ndarray) -> np.ndarray:
