@@ -34,19 +34,10 @@ def plan_consensus(methods: Sequence[Method], n_features: int, process: Cost) ->
     """Return the stage of the consensus of some methods; none if it is not among them."""
     if not any(method.criterion.combines for method in methods):
         return []
-    voting = tuple(method for method in methods if votes(method))
-    table = WORD * n_features * len(COMBINED_FIELDS)
-    return [
-        Stage.of(
-            CONSENSUS_STAGE,
-            "consensus",
-            1,
-            ConsensusParameters(voting),
-            CONSENSUS_STAGE.cost(len(voting), n_features, process),
-            bytes_read=len(voting) * table,
-            bytes_written=table,
-        )
-    ]
+    parameters = ConsensusParameters(tuple(filter(votes, methods)))
+    n_voting, table = len(parameters.methods), WORD * n_features * len(COMBINED_FIELDS)
+    cost, read = CONSENSUS_STAGE.cost(n_voting, n_features, process), n_voting * table
+    return [Stage.of(CONSENSUS_STAGE, "consensus", 1, parameters, cost, bytes_read=read, bytes_written=table)]
 
 
 def consensus_cost(n_methods: int, n_features: int, process: Cost) -> Cost:

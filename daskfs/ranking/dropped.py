@@ -35,10 +35,7 @@ def selected_features(store: Store, method: Method, table: np.ndarray, settings:
 
 
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the features that a method may not select, or only after all others, with the reason, by rank.
-
-    `table` holds the method's fields, shape (n_fields, n_features), float64.
-    """
+    """Return the features that a method may not select, or only after all others, with the reason, by rank."""
     place = {int(feature): rank for rank, feature in enumerate(method.order(table))}
     rows = store.need_json(layout.FILTERED_JSON.format(method.label), list)
     reasons = [(int(feature), _reason(why, what, names)) for feature, why, *what in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from daskfs.criteria.registry import Method
@@ -30,59 +30,24 @@ TABLE_FIELDS = 4
 def plan_combination(
     shape: Shape, methods: Sequence[Method], batches: Sequence[RankedBatch], process: Cost
 ) -> list[Stage]:
-    """Return the stages that combine the rankings of batches.
-
-    Parameters
-    ----------
-    shape
-        Shape of the data.
-    methods
-        The methods.
-    batches
-        The batches; empty if not known yet.
-    process
-        Memory of a process before a unit starts.
-    """
+    """Return the stages that combine the rankings of `batches`, empty if not known yet."""
     n_batches, n_features = max(len(batches), 2), shape.n_features
     n_ranks = n_batches * n_features * len(methods)
     parameters = BatchesParameters(tuple(methods), tuple(batches))
-    ranks = WORD * n_ranks
+    combining = COMBINE_STAGE.cost(n_batches, n_features, process)
+    writing = BATCH_TABLES_STAGE.cost(n_ranks, n_features, process)
+    read, written = WORD * n_ranks, 2 * WORD * n_ranks  # with the scores
     return [
         # named as the scoring stage of a run without batches: later stages read the methods from "score"
-        Stage.of(
-            COMBINE_STAGE,
-            "score",
-            len(methods),
-            parameters,
-            COMBINE_STAGE.cost(n_batches, n_features, process),
-            bytes_read=ranks,
-            bytes_written=2 * ranks,  # with the scores
-        ),
-        Stage.of(
-            BATCH_TABLES_STAGE,
-            "batch-tables",
-            1,
-            parameters,
-            BATCH_TABLES_STAGE.cost(n_ranks, n_features, process),
-            bytes_read=2 * ranks,
-        ),
+        Stage.of(COMBINE_STAGE, "score", len(methods), parameters, combining, bytes_read=read, bytes_written=written),
+        Stage.of(BATCH_TABLES_STAGE, "batch-tables", 1, parameters, writing, bytes_read=written),
     ]
 
 
 def plan_redundancy(
     shape: Shape, methods: Sequence[Method], redundancy: RedundancySpec, columns: int, process: Cost
 ) -> list[Stage]:
-    """Return the stages that filter redundant features from the rankings.
-
-    Parameters
-    ----------
-    shape, columns, process
-        Shape of the data, columns of a slab, and memory of a process before a unit starts.
-    methods
-        Methods.
-    redundancy
-        The filter.
-    """
+    """Return the stages that filter redundant features from the rankings, which read `columns` columns at a time."""
     labels, measure, scaling = [method.label for method in methods], redundancy.measure, redundancy.scaling
     count = min(redundancy.n_candidates + len(redundancy.choice.keep), shape.n_features)
     if measure is None:
@@ -101,17 +66,28 @@ def plan_redundancy(
             bytes_written=listed,
         )
     ]
-    counts = dict.fromkeys(labels, count)
     read, clears, bins = 0, "", None
     if measure == "correlation":
-        stage = plan_comoments(shape, "filter-comoments", (REDUNDANCY, counts), scaling, process)
+        candidates = (REDUNDANCY, dict.fromkeys(labels, count))
+        stage = plan_comoments(shape, "filter-comoments", candidates, scaling, process)
         stages.append(replace(stage, needed_until="filter"))
         read, clears = stage.bytes_written, layout.COMOMENTS_FOR.format(REDUNDANCY)
     elif measure == "distance_correlation":
         bins = BinsParameters(REDUNDANCY, tuple(labels), scaling, all_features=False, slab_columns=columns)
-        stage = _plan_bins(shape, counts, bins, process)
-        stages.append(replace(stage, needed_until="filter"))
-        read = len(labels) * total(stored_bins_cost(count, min(shape.n_samples, DISTANCE_ROWS)))
+        n_binned, n_rows = min(len(labels) * count, shape.n_features), min(shape.n_samples, DISTANCE_ROWS)
+        stages.append(
+            Stage.of(
+                BINS_STAGE,
+                "filter-bins",
+                -(-shape.n_features // columns),
+                bins,
+                BINS_STAGE.cost(shape, min(n_binned, columns), columns, scaling, process),
+                bytes_read=shape.x_bytes,
+                bytes_written=total(binned_cost(n_binned, n_rows)),
+                needed_until="filter",
+            )
+        )
+        read = len(labels) * total(stored_bins_cost(count, n_rows))
         clears = layout.BINNED_OF
     return [
         *stages,
@@ -126,17 +102,3 @@ def plan_redundancy(
             clears=clears,
         ),
     ]
-
-
-def _plan_bins(shape: Shape, counts: Mapping[str, int], parameters: BinsParameters, process: Cost) -> Stage:
-    """Return the stage that bins the candidates, slab by slab."""
-    union, columns = min(sum(counts.values()), shape.n_features), parameters.slab_columns
-    return Stage.of(
-        BINS_STAGE,
-        "filter-bins",
-        -(-shape.n_features // columns),
-        parameters,
-        BINS_STAGE.cost(shape, min(union, columns), columns, parameters.scaling, process),
-        bytes_read=shape.x_bytes,
-        bytes_written=total(binned_cost(union, min(shape.n_samples, DISTANCE_ROWS))),
-    )

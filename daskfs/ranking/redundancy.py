@@ -75,9 +75,7 @@ def numbered_choice(
     Parameters
     ----------
     names
-        Names of all features.
-    keep, drop
-        Names of features.
+        Names of all features, of which `keep` and `drop` list some.
     groups
         Group of each feature: by its name, or by a regular expression that matches the whole name. A name takes
         precedence over expressions, and the first matching expression over later ones.
@@ -95,7 +93,7 @@ def numbered_choice(
     if both := sorted(set(first) & set(never)):
         msg = f"'{names[both[0]]}' is in {where}keep and in {where}drop: leave it in one of them."
         raise JobError(msg)
-    if never and len(set(never)) == len(names):
+    if never and len(never) == len(names):
         msg = f"{where}drop names all {len(names)} features: nothing is left to select."
         raise JobError(msg)
     return FeatureChoice(tuple(first), tuple(never), numbered_groups(groups or {}, names, f"{where}groups"))
@@ -104,16 +102,7 @@ def numbered_choice(
 def check_counts(n_selected: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
     """Raise :class:`JobError` if `keep` is too long, or the candidates are too few, for the features to select.
 
-    Parameters
-    ----------
-    n_selected
-        Number of features to select.
-    n_keep
-        Number of features in `keep`, which are selected first.
-    n_candidates
-        Number of ranked features to consider; None for all.
-    where
-        Prefix of the keys in messages.
+    `n_candidates` is None if all ranked features are considered; `where` is a prefix of the keys in messages.
     """
     if n_keep > n_selected:
         msg = f"{where}keep has {n_keep} names, and {n_selected} features are to be selected."
@@ -221,8 +210,7 @@ def filter_ranking(context: Context, parameters: FilterParameters, unit: int) ->
     context.store.put_array(layout.FILTERED.format(method.label), features[[*kept_places, *sorted(demoted)]])
     rows = []
     for place, (why, other, value) in passed.items():
-        redundant = why == "redundant"
-        what = [int(features[other]), value] if redundant else [in_group[place]]
+        what = [int(features[other]), value] if why == "redundant" else [in_group[place]]
         rows.append([int(features[place]), why, *what])
     rows += [[feature, "name"] for feature in redundancy.choice.drop]
     context.store.write_json(layout.FILTERED_JSON.format(method.label), rows)
@@ -258,26 +246,22 @@ def candidates_cost(n_features: int, process: Cost) -> Cost:
 
 def filter_cost(n_samples: int, n_features: int, count: int, measure: str | None, process: Cost) -> Cost:
     """Return the memory of filtering `count` candidates."""
+    comparing: Cost = ()
+    if measure == "correlation":
+        comparing = stored_comoments_cost(count)
+    elif measure == "distance_correlation":
+        rows = min(n_samples, DISTANCE_ROWS)
+        comparing = (
+            *stored_bins_cost(count, rows),
+            Array("pairs of bins of two candidates, weights of rows, and what counts them", (5, rows)),
+            Array("joint histograms of two candidates", (8, BINS, BINS)),
+        )
     return (
         *candidates_cost(n_features, process),
-        *_compared_cost(n_samples, count, measure),
+        *comparing,
         Objects("candidates, and why they were passed over", count, CANDIDATE_BYTES),
         Array("weights of rows", (n_samples,)),
         *drawing_cost(n_samples),
-    )
-
-
-def _compared_cost(n_samples: int, count: int, measure: str | None) -> Cost:
-    """Return the memory of comparing candidates."""
-    if measure is None:
-        return ()
-    if measure == "correlation":
-        return stored_comoments_cost(count)
-    rows = min(n_samples, DISTANCE_ROWS)
-    return (
-        *stored_bins_cost(count, rows),
-        Array("pairs of bins of two candidates, weights of rows, and what counts them", (5, rows)),
-        Array("joint histograms of two candidates", (8, BINS, BINS)),
     )
 
 

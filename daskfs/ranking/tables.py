@@ -67,7 +67,10 @@ def rank_features(context: Context, parameters: RunSettings, unit: int) -> dict[
             notes[(notes == "") & np.isnan(pvalues)] = f"no p-value: {why_untested(store, method)}"
         elif is_tested:
             notes[notes == ""] = f"no p-value: {method.untested}"
-        ranked = [_row(method, rank, int(feature), names, values, notes) for rank, feature in enumerate(order, start=1)]
+        ranked: list[tuple[Any, ...]] = []
+        for rank, feature in enumerate(map(int, order), start=1):
+            numbers = (None if np.isnan(value) else float(value) for value in values[:, feature])
+            ranked.append((method.label, rank, feature, names[feature], *numbers, notes[feature]))
         rows += ranked
         place = np.argsort(order)
         selected += [ranked[place[feature]] for feature in selected_features(store, method, table, parameters)]
@@ -93,13 +96,6 @@ def one_block(store: Store, method: Method) -> str:
     """Return that a method tests no feature as all are in one block; empty if they are not."""
     is_one = are_crossed([method]) and (store.open(layout.HALVES)[2] == 2).all()
     return "all features are one block, so none is left to make a graph that tests another" if is_one else ""
-
-
-def _row(
-    method: Method, rank: int, feature: int, names: Sequence[str], values: np.ndarray, notes: np.ndarray
-) -> tuple[Any, ...]:
-    numbers = (None if np.isnan(value) else float(value) for value in values[:, feature])
-    return (method.label, rank, feature, names[feature], *numbers, notes[feature])
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
