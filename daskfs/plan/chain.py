@@ -47,8 +47,6 @@ class Data:
 
     Parameters
     ----------
-    shape
-        Shape of X.
     missing
         Policy for missing values: "refuse", "mean" or "pairwise".
     is_weighted
@@ -75,8 +73,6 @@ class Chain:
 
     Parameters
     ----------
-    data
-        Sizes of the data.
     methods
         Methods to score.
     lists
@@ -91,10 +87,8 @@ class Chain:
         Whether `given`, or `rep`, is in the store already.
     batches
         Batches of rows that were ranked separately; the rankings of the `filtered` methods are combined from them.
-    redundancy
-        Filter of redundant features.
     filtered
-        Methods whose rankings are filtered or combined; scored in this chain or before.
+        Methods whose rankings are filtered, by `redundancy`, or combined; scored in this chain or before.
     correlation
         Distance correlations of all features to compute.
     memory_limit
@@ -274,14 +268,7 @@ def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
 def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
     """Raise :class:`JobError` for a consumer that needs every value, if the policy is "pairwise".
 
-    Parameters
-    ----------
-    policy
-        Policy for missing values.
-    methods
-        Methods; joint ones need every value.
-    others
-        Names of other consumers that need every value.
+    Those are joint methods, and the named others.
     """
     readers = [*(f"method {method.label}" for method in methods if method.criterion.is_joint), *others]
     if policy == "pairwise" and readers:

@@ -148,8 +148,6 @@ def score_features(
     ----------
     context
         Tiles, and a store for the results.
-    methods
-        Methods to score.
     labels
         Labels, checked against the needs of the methods.
     given
@@ -199,21 +197,8 @@ def filter_features(
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """Filter redundant features from the ranking of a method that :func:`score_features` scored in the same context.
 
-    Parameters
-    ----------
-    context, pool
-        As for :func:`score_features`.
-    method
-        The method.
-    redundancy
-        The filter.
-    names
-        Names of all features.
-
-    Returns
-    -------
-    kept, dropped
-        Features that may be selected, best first, shape (n_kept,), int64; and the others with the reason, by rank.
+    `names` are those of all features, and `pool` is as there. Returned are the features that may be selected, best
+    first, shape (n_kept,), int64; and the others with the reason, by rank.
     """
     check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if redundancy.measure else []))
     chain = Chain(data_of(context), redundancy=redundancy, filtered=[method], base=())

@@ -108,15 +108,7 @@ def check_metric(spec: GraphSpec, shape: Shape) -> None:
 
 
 def check_pairwise(policy: str, lists: Mapping[str, tuple[ListsSpec, int]]) -> None:
-    """Raise :class:`JobError` for lists over X whose metric or engine does not support the policy "pairwise".
-
-    Parameters
-    ----------
-    policy
-        Policy for missing values.
-    lists
-        Lists to find, as :func:`needed_lists` returns them.
-    """
+    """Raise :class:`JobError` for lists over X whose metric or engine does not support the policy "pairwise"."""
     if policy != "pairwise":
         return
     remedy = "or set data.missing: mean"

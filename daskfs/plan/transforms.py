@@ -20,17 +20,7 @@ def asked_scalings(
 
     "zscore" and "pca" need moments after another step, or if rows have weights. "unit" needs norms after another step,
     for scores only, which read some columns of all rows; the graph reads whole rows and computes their norms from them.
-
-    Parameters
-    ----------
-    methods
-        Methods whose columns are rescaled.
-    lists
-        Neighbor lists to find, by name.
-    other_scalings
-        Scalings of columns that the redundancy filter or the distance correlations compare.
-    weighted
-        Whether rows have weights.
+    `other_scalings` are of columns that the redundancy filter or the distance correlations compare.
     """
     by_rows: set[Scaling | None] = set()
     for spec, _ in lists.values():
