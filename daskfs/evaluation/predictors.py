@@ -86,8 +86,7 @@ def evaluate_model(
     with _libraries().limit(limits=1), _few_pairs_at_a_time(), _said_by(spec):
         known_rows, tested_rows = _impute(X[train], X[test])
         if scaling == "zscore":
-            scale = _scale_of(known_rows)
-            known_rows, tested_rows = _standardize(known_rows, scale), _standardize(tested_rows, scale)
+            known_rows, tested_rows = _standardize(known_rows, tested_rows)
         if family == "clusters":
             fitted = model.fit(known_rows)
             names, classes = metrics.cluster_classes(y[train], fitted.predict(known_rows))
@@ -122,7 +121,8 @@ def evaluate_whole(
         raise InputError(msg)
     with _libraries().limit(limits=1), _few_pairs_at_a_time(), _said_by(spec):
         values = filled_by_means(X.copy()) if has_missing(X) else X
-        values = _standardize(values, _scale_of(values)) if scaling == "zscore" else values
+        if scaling == "zscore":
+            (values,) = _standardize(values)
         if family == "1nn-loo":
             return {"error": metrics.nearest_neighbor_error(values, y)}
         if family == "cut":
@@ -197,14 +197,11 @@ def _impute(training: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndar
     return fill_missing(training, means), fill_missing(test, means)
 
 
-def _scale_of(X: np.ndarray) -> ColumnScale:
-    """Return means and deviations of columns; constant columns have deviation 0 and standardize to 0."""
-    moments = column_moments(X)
-    return ColumnScale(moments.mean, np.sqrt(moments.variance), np.asarray(moments.rest))
-
-
-def _standardize(X: np.ndarray, scale: ColumnScale) -> np.ndarray:
-    return np.asarray(scale_rows(X, "zscore", scale))
+def _standardize(training: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Return rows in z-scores by the means and deviations of training rows; constant columns standardize to 0."""
+    moments = column_moments(training)
+    scale = ColumnScale(moments.mean, np.sqrt(moments.variance), np.asarray(moments.rest))
+    return [np.asarray(scale_rows(X, "zscore", scale)) for X in (training, *others)]
 
 
 def _scores(spec: ModelSpec, names: Sequence[str], fitted: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
