@@ -45,6 +45,7 @@ from daskfs.store.shape import Shape
 from daskfs.store.store import Store
 
 NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
+ListsOverRows = dict[str, tuple[GraphSpec, int]]
 LENGTHENING = 2
 """Length of the candidates of a row, relative to its list. With k = 10 and four of five rows in the fold, .06 % of the
 rows have fewer than k training rows among 2 k, and .6 % with k = 5."""
@@ -56,7 +57,7 @@ CANDIDATE_ROWS = 4096
 """Rows whose candidates one unit finds."""
 
 
-def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -> dict[str, tuple[GraphSpec, int]]:
+def lists_over_rows(methods: Sequence[Method], n_rows: int, search: GraphSpec) -> ListsOverRows:
     """Return the lists over X that some methods need, for `n_rows` rows, by name; `search` has the options."""
     needed = needed_lists(methods, n_rows, search.for_lists)
     return {name: (spec, k) for name, (spec, k) in needed.items() if isinstance(spec, GraphSpec)}
@@ -76,7 +77,7 @@ def follows_from_candidates(spec: GraphSpec, shape: Shape, k: int, memory_limit:
     return resolve_engine(spec, searched, available_bytes(memory_limit), k=k).engine == "exact"
 
 
-def candidates_of(parameters: EvaluationParameters, n_rows: int) -> dict[str, tuple[GraphSpec, int]]:
+def candidates_of(parameters: EvaluationParameters, n_rows: int) -> ListsOverRows:
     """Return the lists whose candidates are found, and the number of candidates of each of `n_rows` rows, by name."""
     anew = parameters.new_rankings
     lists = lists_over_rows(parameters.methods, n_rows, anew.search)
@@ -164,10 +165,7 @@ def find_lists_of_rows(context: Context, parameters: EvaluationParameters, unit:
 
 
 def _lists_within(
-    context: Context,
-    parameters: EvaluationParameters,
-    wanted_lists: Mapping[str, tuple[GraphSpec, int]],
-    visible: VisibleRows,
+    context: Context, parameters: EvaluationParameters, wanted_lists: ListsOverRows, visible: VisibleRows
 ) -> NeighborTables:
     """Return the lists of visible rows among each other: from candidates, or searched."""
     anew, places = parameters.new_rankings, visible.places

@@ -59,12 +59,8 @@ def thinned_columns(shape: Shape, n_features: int | None) -> Shape:
 class Inside:
     """Peak memory of one re-ranking inside an evaluation unit.
 
-    Parameters
-    ----------
-    searching, scoring
-        Peak over the stages of the neighbor searches, and of scoring, each including the process.
-    lists
-        Neighbor lists of all methods, or the subgraph of a precomputed graph.
+    It is the peak over the stages of the neighbor searches, and of scoring, each including the process; `lists` are the
+    neighbor lists of all methods, or the subgraph of a precomputed graph.
     """
 
     searching: Cost

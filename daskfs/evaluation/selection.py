@@ -76,12 +76,10 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
     n_labeled = int(view.labels.is_labeled.sum())
     try:
         features = _thinned_features(X, method, view, anew, policy)
-        inner = memory_context(
-            X.copy() if method.combined or method.criterion.combines else X if features is None else X[:, features],
-            view.labels,
-            view.weights,
-            policy,
-        )
+        ranked = X if features is None else X[:, features]
+        if method.combined or method.criterion.combines:
+            ranked = X.copy()
+        inner = memory_context(ranked, view.labels, view.weights, policy)
         if method.criterion.combines:
             table = _consensus_table(context, methods, design.beside(number))
         elif method.combined:

@@ -8,7 +8,7 @@ values, one counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -113,18 +113,12 @@ def evaluation_warnings(store: Store, parameters: EvaluationParameters) -> list[
     folds, grouped = store.need_json(layout.EVALUATION_DESIGN)["warnings"], _grouped_failures(failed, design)
     warnings += [RunWarning("folds", LIMITS, f"evaluation: {text}") for text in folds]
     warnings += [RunWarning("rankings failed", CHANGES, f"evaluation: {text}") for text in grouped]
-    return warnings + _short_rankings(store, parameters, {one.number for one, _ in failed})
-
-
-def _short_rankings(store: Store, parameters: EvaluationParameters, failed: Collection[int]) -> list[RunWarning]:
-    """Return a warning for each method with a ranking that has too few features."""
-    design, fewest = Design(parameters), dict[str, int]()
+    failed_numbers, fewest = {one.number for one, _ in failed}, dict[str, int]()
     for number in range(design.n_selections):
-        if number not in failed and (method := design.selection(number).method) != parameters.chance:
+        if number not in failed_numbers and (method := design.selection(number).method) != parameters.chance:
             n_ranked = int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"])
             fewest[method] = min(n_ranked, fewest.get(method, n_ranked))
     where, there = ("", "") if parameters.anew is None else (" in one of the rankings", " there")
-    warnings = []
     for method, n_ranked in fewest.items():
         if too_many := [size for size in design.sizes if size > n_ranked]:
             kind = "to select" if parameters.filtered else "with a rank"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from daskfs.evaluation.design import UNRANKED, Design, EvaluationParameters, Selection
+from daskfs.evaluation.design import Design, EvaluationParameters, Selection
 from daskfs.ranking.tables import arrow_table, csv_bytes, read_parquet, write_parquet
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -94,18 +94,16 @@ class Result:
 def results(store: Store, parameters: EvaluationParameters) -> list[Result]:
     """Return all values by selection, then number of features; `parameters` are those of the stage "evaluate"."""
     design = Design(parameters)
-    labeled: dict[int, int | None] = {
+    labeled = {
         number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labeled"])
         for number in range(design.n_selections)
     }
-    labeled[UNRANKED] = None
     all_results = []
     records = enumerate(store.records.need("evaluate", range(design.n_tests)))
     values = ((design.trial(unit).selection, record["facts"]["values"]) for unit, record in records)
     for selection, parts in groupby(values, key=lambda one: one[0]):
-        n_labels = labeled[selection.number]
         rows = sorted((row for _, part in parts for row in part), key=lambda row: row[0])
-        all_results += [Result(selection, n_labels, *row) for row in rows]
+        all_results += [Result(selection, labeled.get(selection.number), *row) for row in rows]
     return all_results
 
 
