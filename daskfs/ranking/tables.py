@@ -121,13 +121,12 @@ def _cell(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
 
 
-def arrow_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], types: Sequence[Any] | None = None) -> Any:
-    """Return rows as a :class:`pyarrow.Table`, with columns of the given Arrow types or of those of their values."""
+def arrow_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], types: Sequence[Any]) -> Any:
+    """Return rows as a :class:`pyarrow.Table`, with columns of the given Arrow types, or for None of their values."""
     import pyarrow as pa
 
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
-    kinds = types or [None] * len(columns)
-    return pa.table([pa.array(list(column), kind) for column, kind in zip(values, kinds, strict=True)], list(columns))
+    return pa.table([pa.array(list(column), kind) for column, kind in zip(values, types, strict=True)], list(columns))
 
 
 def write_parquet(store: Store, name: str, table: Any) -> None:
