@@ -122,8 +122,7 @@ class Chain:
         """Memory of a process after a neighbor search."""
         if self.given is not None:
             return self.base
-        data = self.data
-        return grown(self.base, *searches_cost(self.lists, data.shape, self.memory_limit))
+        return grown(self.base, *searches_cost(self.lists, self.data.shape, self.memory_limit))
 
     @cached_property
     def scored_process(self) -> Cost:
@@ -180,8 +179,10 @@ class Chain:
         searched = {name: list_and_k for name, list_and_k in self.lists.items() if name not in self.known}
         over_rows = {} if self.given is not None else searched
         check_pairwise(data.missing, over_rows)
-        other_scalings = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
-        scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
+        compared = [] if self.correlation is None else [self.correlation.felt]
+        if self.redundancy is not None and self.redundancy.measure is not None:
+            compared.append(without_zscore(self.redundancy.scaling))
+        scalings = asked_scalings(self.methods, over_rows, compared, weighted=data.is_weighted)
         check_tested(self.methods, data)
         stages = plan_halves(shape.n_features, [spec for spec, _ in over_rows.values()], self.blocks)
         stages += plan_transforms(shape, scalings)
@@ -204,12 +205,6 @@ class Chain:
             stages += plan_correlation(shape, self.correlation, self.columns, self.scored_process)
         return with_weights(stages, shape.n_samples) if data.is_weighted else stages
 
-    @property
-    def _filter_scaling(self) -> str | None:
-        if self.redundancy is None or self.redundancy.measure is None:
-            return None
-        return without_zscore(self.redundancy.scaling)
-
     def _scoring(self) -> list[Stage]:
         """Return the stages from the neighbor lists to the scores of all methods."""
         shape, methods, process = self.data.shape, self.scored, self.process
@@ -219,24 +214,17 @@ class Chain:
             if name != GIVEN:
                 stages += plan_edges(shape.n_samples, name, k, process, self.lists[name][1])
         streaming = plan_weights(shape.n_samples, weightings, process)
-        tests = tests_of(methods)
+        tests, columns, pairwise = tests_of(methods), self.scored_columns, self.data.is_pairwise
         streaming += plan_invariants(tests, shape.n_samples, process)
-        slabs = plan_scores(
-            shape,
-            methods,
-            weightings,
-            self.scored_columns,
-            self._slab_cost(self.scored_process, self.scored_columns),
-            pairwise=self.data.is_pairwise,
-        )
+        cost = self._slab_cost(self.scored_process, columns)
+        slabs = plan_scores(shape, methods, weightings, columns, cost, pairwise=pairwise)
         n_fields = sum(len(method.fields) for method in methods)
-        labeled = reads_labels(methods, pairwise=self.data.is_pairwise)
-        per_unit = label_bytes(weightings, shape.n_samples, labeled=labeled)
+        per_unit = label_bytes(weightings, shape.n_samples, labeled=reads_labels(methods, pairwise=pairwise))
         # if features are permuted, each unit reads the graphs on which they are tested once more
         per_unit += sum(stream_bytes(shape.n_samples, need) for need in tests)
         per_unit += 4 * shape.n_features * are_crossed(methods)
         read = slabs.bytes_read + slabs.n_units * per_unit
-        written = WORD * n_fields * slabs.n_units * self.scored_columns  # whole chunks count
+        written = WORD * n_fields * slabs.n_units * columns  # whole chunks count
         streaming.append(dataclasses.replace(slabs, bytes_read=read, bytes_written=written))
         stages += plan_streams(streaming, self.given, shape.n_samples, process)
         return stages + self._finishes()

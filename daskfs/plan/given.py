@@ -64,14 +64,9 @@ def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, proce
         return stages
     streamed, read = given_edges(graph.n_entries), edges_bytes(graph.n_entries)
     weights = WORD * graph.n_entries // 2  # read before, for the range of the histogram
-    describe = Stage.of(
-        EDGES_SUMMARY_STAGE,
-        f"edges-summary-{GIVEN}",
-        1,
-        EdgesSummaryParameters(GIVEN, 0, holds_edges(graph.n_entries)),
-        EDGES_SUMMARY_STAGE.cost(n_samples, streamed, graph.n_entries, process),
-        bytes_read=read + weights,
-    )
+    summary = EdgesSummaryParameters(GIVEN, 0, holds_edges(graph.n_entries))
+    cost = EDGES_SUMMARY_STAGE.cost(n_samples, streamed, graph.n_entries, process)
+    describe = Stage.of(EDGES_SUMMARY_STAGE, f"edges-summary-{GIVEN}", 1, summary, cost, bytes_read=read + weights)
 
     def streams_it(stage: Stage) -> bool:
         p = stage.parameters

@@ -76,9 +76,8 @@ def memory_context(
         facts["missing"] = {"policy": missing, "total": int(observed.missing.sum())}
     check_finite(X, 0, None, "X", may_miss=fill is not None, whole=True)
     n_samples, n_features = X.shape
-    sparse = is_sparse(X)
     nnz, rows = (int(X.nnz), n_samples) if is_sparse(X) else (None, min(n_samples, BAND_ROWS))
-    shape = Shape(n_samples, n_features, X.dtype.name, sparse, nnz, rows, n_features)
+    shape = Shape(n_samples, n_features, X.dtype.name, is_sparse(X), nnz, rows, n_features)
     store = _LazyMoments(X)
     if fill is not None:
         store.put_array(layout.FILL, fill)
