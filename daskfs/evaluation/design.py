@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -375,25 +376,32 @@ def design_evaluation(context: Context, parameters: EvaluationParameters, unit: 
         raise InputError(msg)
     seed, is_anew = parameters.random_state, parameters.anew is not None
     rows, n_labeled = rows_in_use(context.label_blocks, parameters.max_samples, seed, with_unlabeled=is_anew)
-    cut: list[Folds] = []
-    in_use = _put_rows_in_use(context, rows)
+    in_use, cuts = _put_rows_in_use(context, rows), list[Folds]()
     check_rows(in_use.labels, parameters)
+    cut = partial(
+        cut_folds,
+        in_use.labels,
+        groups=in_use.groups,
+        times=in_use.times,
+        n_splits=design.n_splits,
+        n_repeats=design.n_repeats,
+        random_state=seed,
+    )
     if design.has_folds and all(subset.n_classes is not None for subset in design.class_subsets):
         # all labeled rows have to make folds, too, though only those of class subsets are used
-        n_repeats = 1 if in_use.times is None else design.n_repeats
-        _folds(in_use, np.flatnonzero(in_use.labels.is_labeled), design.n_splits, n_repeats, seed)
+        cut(np.flatnonzero(in_use.labels.is_labeled), n_repeats=1 if in_use.times is None else design.n_repeats)
     for subset in design.class_subsets:
-        arrays, facts, folds = _draw_class_subset(in_use, subset, design, seed)
+        arrays, facts, folds = _draw_class_subset(in_use.labels, subset, seed, cut if design.has_folds else None)
         store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
         if folds is not None:
-            cut.append(folds)
+            cuts.append(folds)
     store.put_array(layout.EVALUATION_ROWS, rows)
     design_facts = {
         "n_rows": n_labeled,
         "n_rows_total": counts.n_labeled,
         "n_unlabeled": int(rows.size) - n_labeled,
-        "folds": cut[0].kind if cut else None,
-        "warnings": list(dict.fromkeys(warning for folds in cut for warning in folds.warnings)),
+        "folds": cuts[0].kind if cuts else None,
+        "warnings": list(dict.fromkeys(warning for folds in cuts for warning in folds.warnings)),
     }
     store.write_json(layout.EVALUATION_DESIGN, design_facts)
     return design_facts
@@ -465,18 +473,6 @@ def check_rows(labels: Labels, parameters: EvaluationParameters) -> None:
             raise InputError(msg)
 
 
-def _folds(in_use: RowsInUse, rows: np.ndarray, n_splits: int, n_repeats: int, seed: int) -> Folds:
-    return cut_folds(
-        in_use.labels,
-        rows,
-        groups=in_use.groups,
-        times=in_use.times,
-        n_splits=n_splits,
-        n_repeats=n_repeats,
-        random_state=seed,
-    )
-
-
 def _put_rows_in_use(context: Context, rows: np.ndarray) -> RowsInUse:
     labels = context.labels_of(rows)
     assert labels is not None
@@ -488,10 +484,9 @@ def _put_rows_in_use(context: Context, rows: np.ndarray) -> RowsInUse:
 
 
 def _draw_class_subset(
-    in_use: RowsInUse, subset: ClassSubset, design: Design, seed: int
+    labels: Labels, subset: ClassSubset, seed: int, cut: Callable[[np.ndarray], Folds] | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], Folds | None]:
     """Return the arrays and facts of a class subset to store, and its folds; rows are indices into the rows in use."""
-    labels = in_use.labels
     places = np.arange(labels.values.size)
     classes: list[int] = []
     if subset.n_classes is not None:
@@ -500,10 +495,10 @@ def _draw_class_subset(
         classes = sorted(generator.choice(there, subset.n_classes, replace=False).tolist())
         places = np.flatnonzero(np.isin(labels.values, classes))
     arrays, facts = {"places": places}, {"classes": [labels.classes[code] for code in classes]}
-    if not design.has_folds:
+    if cut is None:
         return arrays, facts, None
     labeled = places[labels.is_labeled[places]]
-    folds = _folds(in_use, labeled, design.n_splits, design.n_repeats, seed)
+    folds = cut(labeled)
     for repeat, splits in enumerate(folds.splits):
         for fold, (train, test) in enumerate(splits):
             arrays[f"train-{repeat}-{fold}"] = labeled[train]
@@ -516,15 +511,11 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
 
     Parameters
     ----------
-    labels
-        Labels of the rows to draw from.
     amount
         Integer: number of rows per class, or in regression of all rows. Float: share of each class, or of all rows.
         A class with fewer rows is taken whole; at least one row of each class is taken.
     draw
         Number of the draw. A larger amount of the same draw contains the labels of a smaller one.
-    seed
-        Seed of the evaluation.
 
     Returns
     -------
