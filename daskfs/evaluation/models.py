@@ -45,7 +45,6 @@ DEFAULT_METRICS: Mapping[Family, tuple[str, ...]] = {
     "1nn-loo": ("error",),
     "cut": ("cut",),
 }
-LOWER_IS_BETTER = frozenset({"rmse", "error", "cut"})
 LEAST = Fixed("modules of scikit-learn, and distances between a few rows at a time", 64 * MiB)
 SQUARE_MATRICES = {
     "AffinityPropagation": 5,
@@ -98,18 +97,19 @@ class CutParameters(OwnParameters):
 
 @dataclass(frozen=True)
 class ModelAlias:
-    """The classes of scikit-learn behind a short name, and the parameters that it fixes."""
+    """The classes of scikit-learn behind a short name, their module, and the parameters that it fixes."""
 
+    module: str
     classifier: str
     regressor: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 ALIASES: Mapping[str, ModelAlias] = {
-    "knn": ModelAlias("KNeighborsClassifier", "KNeighborsRegressor"),
-    "linear-svm": ModelAlias("SVC", "SVR", {"kernel": "linear"}),
-    "rbf-svm": ModelAlias("SVC", "SVR", {"kernel": "rbf"}),
-    "ridge": ModelAlias("RidgeClassifier", "Ridge"),
+    "knn": ModelAlias("neighbors", "KNeighborsClassifier", "KNeighborsRegressor"),
+    "linear-svm": ModelAlias("svm", "SVC", "SVR", {"kernel": "linear"}),
+    "rbf-svm": ModelAlias("svm", "SVC", "SVR", {"kernel": "rbf"}),
+    "ridge": ModelAlias("linear_model", "RidgeClassifier", "Ridge"),
 }
 OWN: Mapping[str, type[OwnParameters]] = {"1nn-loo": OwnParameters, "kmeans": KMeansParameters, "cut": CutParameters}
 
@@ -251,9 +251,7 @@ def estimator_class(spec: ModelSpec, family: Family) -> type[Any]:
     if spec.name not in ALIASES:
         return _estimators()[spec.name]
     short = ALIASES[spec.name]
-    name = short.regressor if family == "regression" else short.classifier
-    homes = [sklearn_module(name) for name in ("neighbors", "svm", "linear_model")]
-    return next(getattr(home, name) for home in homes if hasattr(home, name))
+    return getattr(sklearn_module(short.module), short.regressor if family == "regression" else short.classifier)
 
 
 def own_parameters(spec: ModelSpec, key: str = "evaluate.models") -> Any:
@@ -310,15 +308,10 @@ def known_metrics(family: Family) -> tuple[str, ...]:
         return defaults
     if family == "clusters":
         return (*defaults, *CLUSTER_SCORES)
-
+    names, others = sklearn_module("metrics").get_scorer_names(), {*defaults, *CLUSTER_SCORES}
     # names that end in "_samples" are for multilabel rows
-    names = [
-        name
-        for name in sklearn_module("metrics").get_scorer_names()
-        if name not in CLUSTER_SCORES and not name.endswith("_samples")
-    ]
-    targets = family == "regression"
-    more = (name for name in names if name.startswith(REGRESSION_SCORES) == targets and name not in defaults)
+    scorers = [name for name in names if name not in others and not name.endswith("_samples")]
+    more = (name for name in scorers if name.startswith(REGRESSION_SCORES) == (family == "regression"))
     return (*defaults, *more)
 
 
@@ -327,7 +320,7 @@ def higher_is_better(metric: str) -> bool:
 
     All scorers of scikit-learn are larger for better; those of errors are negated ("neg_...").
     """
-    return metric not in LOWER_IS_BETTER
+    return metric not in ("rmse", "error", "cut")
 
 
 def range_of(metric: str) -> tuple[float, float]:

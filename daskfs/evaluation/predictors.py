@@ -54,8 +54,6 @@ def evaluate_model(
     ----------
     spec
         A model for which :func:`uses_folds` is true.
-    task
-        Task of the labels.
     X
         Selected columns, dense, shape (n_rows, n_selected), float64, finite or NaN (missing), which is replaced by the
         mean of the training rows. Constant columns change nothing.
