@@ -180,9 +180,7 @@ def _lists_within(
     return from_candidates | search_lists(inner, searched, anew.memory_limit)
 
 
-def search_lists(
-    inner: Context, lists: Mapping[str, tuple[ListsSpec, int]], memory_limit: int | None
-) -> NeighborTables:
+def search_lists(inner: Context, lists: ListsOverRows, memory_limit: int | None) -> NeighborTables:
     """Search neighbor lists of the rows of a context, as in a run."""
     if not lists:
         return {}

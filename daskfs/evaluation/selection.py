@@ -28,7 +28,6 @@ from daskfs.evaluation.rows import VisibleRows, rows_of_sample, seen_by
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.blocks import Block
-from daskfs.kernels.labels import Labels
 from daskfs.plan.inline import EnclosingRun, filter_features, memory_context, score_features
 from daskfs.ranking.batches import check_batch_size, within_batch
 from daskfs.stages.kind import StageKind
@@ -46,10 +45,9 @@ def _known_lists(
     names = [name for name, (_, k) in lists_over_rows([method], n_rows, anew.search).items() if k < n_rows]
     if not names:
         return {}
-    store = context.store
     if anew.lists_of_run and selection.fold is None and selection.class_subset.n_classes is None:
-        return stored_lists(store, names)
-    arrays, _ = store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
+        return stored_lists(context.store, names)
+    arrays, _ = context.store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
     return {name: (arrays[f"{name}/indices"], arrays[f"{name}/distances"]) for name in names}
 
 
@@ -76,10 +74,10 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
     n_labeled = int(view.labels.is_labeled.sum())
     try:
         features = _thinned_features(X, method, view, anew, policy)
-        ranked = X if features is None else X[:, features]
+        block = X if features is None else X[:, features]
         if method.combined or method.criterion.combines:
-            ranked = X.copy()
-        inner = memory_context(ranked, view.labels, view.weights, policy)
+            block = X.copy()
+        inner = memory_context(block, view.labels, view.weights, policy)
         if method.criterion.combines:
             table = _consensus_table(context, methods, design.beside(number))
         elif method.combined:
@@ -90,7 +88,8 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
         else:
             lists = _known_lists(context, anew, method, selection, view.places.size)
             graph = _given_matrix(context, anew, method, selection)
-            table = _score(inner, method, view.labels, anew, lists, graph)
+            run = EnclosingRun(lists, anew.memory_limit)  # its search over all rows has been warned of
+            table = score_features(inner, [method], view.labels, graph, run=run)[method.label]
         if anew.redundancy is None:
             order = method.ranked_features(table)
         else:
@@ -111,9 +110,8 @@ def select_features(context: Context, parameters: SelectParameters, unit: int) -
 def _consensus_table(context: Context, methods: Sequence[Method], selections: Iterable[int]) -> np.ndarray:
     """Combine the rankings of the selections whose methods vote; :class:`InputError` if all of them failed."""
     voting = [number for number in selections if votes(methods[number % len(methods)])]
-    made = [
-        number for number in voting if context.store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"]
-    ]
+    orders = {number: layout.EVALUATION_ORDER.format(number) for number in voting}
+    made = [number for number, order in orders.items() if context.store.read_arrays(order)[1]["n_ranked"]]
     ranks = [context.store.open(layout.EVALUATION_RANKS.format(number))[...] for number in made]
     if not ranks:
         msg = "no other method has a ranking."
@@ -131,21 +129,8 @@ def _thinned_features(X: Block, method: Method, view: VisibleRows, anew: NewRank
         return None
     prefilter = make_method(PREFILTERS[view.labels.task], {})
     inner = memory_context(X, view.labels, view.weights, policy)
-    table = _score(inner, prefilter, view.labels, anew, {}, None)
+    table = score_features(inner, [prefilter], view.labels, run=EnclosingRun({}, anew.memory_limit))[prefilter.label]
     return np.sort(prefilter.order(table)[:n_features])
-
-
-def _score(
-    inner: Context,
-    method: Method,
-    labels: Labels | None,
-    anew: NewRankings,
-    lists: NeighborTables,
-    graph: WeightMatrix | None,
-) -> np.ndarray:
-    """Score the rows of a context, store the table in it, and return the table."""
-    run = EnclosingRun(lists, anew.memory_limit)  # its search over all rows has been warned of
-    return score_features(inner, [method], labels, graph, run=run)[method.label]
 
 
 def _combined_table(X: Block, method: Method, view: VisibleRows, anew: NewRankings, policy: str) -> np.ndarray:
@@ -162,7 +147,8 @@ def _combined_table(X: Block, method: Method, view: VisibleRows, anew: NewRankin
         try:
             check_batch_size(rows.size)
             lists = search_lists(inner, lists_over_rows([plain], rows.size, anew.search), anew.memory_limit)
-            ranks.append(plain.ranks(_score(inner, plain, labels, anew, lists, None)))
+            tables = score_features(inner, [plain], labels, run=EnclosingRun(lists, anew.memory_limit))
+            ranks.append(plain.ranks(tables[plain.label]))
         except InputError as error:
             problems.append(str(error))
     if not ranks:
