@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from daskfs.store.context import LABEL_CHUNK_ROWS
 SHUFFLED_ROWS = 2**24
 """Most labeled rows that are shuffled for a draw, which takes memory for each; of more, numbers of rows are drawn."""
 
-INT16_CLASSES = 2**15
-
-LabelBlocks: TypeAlias = Callable[[], Iterator[Labels]]
+LabelBlocks = Callable[[], Iterator[Labels]]
 """Starts a pass over the labels of all rows, some at a time and in order."""
 
 
@@ -76,7 +73,7 @@ def _strata(labels: Labels) -> np.ndarray:
     if labels.task == "regression":
         return labels.is_labeled.astype(np.int8) - np.int8(1)
     # NumPy sorts short integers in linear time
-    return labels.values.astype(np.int16) if len(labels.classes) < INT16_CLASSES else labels.values
+    return labels.values.astype(np.int16) if len(labels.classes) < 2**15 else labels.values
 
 
 def _quotas(counts: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:

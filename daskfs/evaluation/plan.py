@@ -153,15 +153,13 @@ def _plan_rankings(used: Shape, design: Design, parameters: EvaluationParameters
         bytes_written=n_selections * order * (1 + design.has_consensus),
         holds=HOLDER,
     )
+    ranks = Array("ranks to combine", (4, n_voting, used.n_features))
     combined = Stage.of(
         SELECT_STAGE,
         "select-consensus",
         n_combined,
         SelectParameters(**vars(parameters), combines=True),
-        (
-            *SELECT_STAGE.cost(inside.scoring, (), used, design),
-            Array("ranks to combine", (4, n_voting, used.n_features)),
-        ),
+        (*SELECT_STAGE.cost(inside.scoring, (), used, design), ranks),
         bytes_read=n_combined * (each + n_voting * 2 * order),
         bytes_written=n_combined * order,
         holds=HOLDER,

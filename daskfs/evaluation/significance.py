@@ -241,12 +241,7 @@ def nemenyi(n_methods: int, n_sets: int, alpha: float = 0.05) -> float:
 def indistinguishable_groups(ranks: np.ndarray, critical_difference: float) -> list[tuple[int, int]]:
     """Return the groups of methods that do not differ, the bars of a critical-difference diagram.
 
-    Parameters
-    ----------
-    ranks
-        Average ranks, ascending, shape (n_methods,), float64.
-    critical_difference
-        Result of :func:`nemenyi`.
+    `ranks` are average ranks, ascending, shape (n_methods,), float64; the difference is that of :func:`nemenyi`.
 
     Returns
     -------

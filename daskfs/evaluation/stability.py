@@ -25,8 +25,6 @@ def selection_frequency(orders: Sequence[np.ndarray], n_selected: int, n_feature
     ----------
     orders
         Features of each ranking, best first; m integer arrays of shape (n_ranked,), at least `n_selected` long.
-    n_selected
-        Size of the selections.
     n_features
         Number of features that were ranked.
 
@@ -40,7 +38,7 @@ def selection_frequency(orders: Sequence[np.ndarray], n_selected: int, n_feature
     ValueError
         Without a ranking, or for one with fewer than `n_selected` features.
     """
-    return _counts(_selections(orders, n_selected), n_features) / len(orders)
+    return np.bincount(_selections(orders, n_selected).ravel(), minlength=n_features) / len(orders)
 
 
 def kuncheva_index(orders: Sequence[np.ndarray], n_selected: int, n_features: int) -> float | None:
@@ -53,17 +51,12 @@ def kuncheva_index(orders: Sequence[np.ndarray], n_selected: int, n_features: in
     Parameters
     ----------
     orders, n_selected, n_features
-        As for :func:`selection_frequency`.
+        As for :func:`selection_frequency`; ``ValueError`` for a ranking with fewer than `n_selected` features.
 
     Returns
     -------
     float or None
         None for fewer than two rankings, and if all features are selected (0 / 0).
-
-    Raises
-    ------
-    ValueError
-        For a ranking with fewer than `n_selected` features.
 
     References
     ----------
@@ -71,7 +64,7 @@ def kuncheva_index(orders: Sequence[np.ndarray], n_selected: int, n_features: in
     """
     if len(orders) < 2 or n_selected >= n_features:
         return None
-    counts = _counts(_selections(orders, n_selected), n_features)
+    counts = np.bincount(_selections(orders, n_selected).ravel(), minlength=n_features)
     pairs = len(orders) * (len(orders) - 1)
     shared = float((counts * (counts - 1)).sum()) / pairs
     return (shared * n_features - n_selected**2) / (n_selected * (n_features - n_selected))
@@ -85,17 +78,12 @@ def jaccard_index(orders: Sequence[np.ndarray], n_selected: int) -> float | None
     Parameters
     ----------
     orders, n_selected
-        As for :func:`selection_frequency`.
+        As for :func:`kuncheva_index`.
 
     Returns
     -------
     float or None
         In [0, 1]; None for fewer than two rankings.
-
-    Raises
-    ------
-    ValueError
-        For a ranking with fewer than `n_selected` features.
     """
     if len(orders) < 2:
         return None
@@ -136,8 +124,6 @@ def rank_intervals(orders: Sequence[np.ndarray], n_features: int, level: float =
     orders
         Features of each ranking, best first; integer arrays of shape (n_ranked,). A ranking may be truncated: a feature
         that it does not list has rank n_ranked + 1 there.
-    n_features
-        Number of features that were ranked.
     level
         Share of the rankings within the interval, in (0, 1); its ends are the quantiles at (1 - level) / 2 and
         (1 + level) / 2, interpolated linearly.
@@ -176,7 +162,3 @@ def _selections(orders: Sequence[np.ndarray], n_selected: int) -> np.ndarray:
         msg = f"each of {len(orders)} rankings should list {n_selected} features at least"
         raise ValueError(msg)
     return np.stack([np.asarray(order[:n_selected], dtype=np.int64) for order in orders])
-
-
-def _counts(selections: np.ndarray, n_features: int) -> np.ndarray:
-    return np.bincount(selections.ravel(), minlength=n_features).astype(np.float64)

@@ -30,7 +30,7 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 LEAST_TOLD = 100
-"""Minimum number of features whose selection frequency is reported, if as many are selected."""
+"""Number of features whose selection frequency is reported at most, or the number to select if that is larger."""
 TABLES = Fixed("pyarrow, SciPy's distributions, and the ranks of some features", 96 * MiB)
 VALUE_BYTES = 1500
 """Bytes of a test value: its record, its :class:`Result`, and its table row in Python, in Arrow and as CSV."""
@@ -134,8 +134,7 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
         reasons.setdefault(_group_of(selection), []).append(reason)
     sizes = Counter(_group_of(design.selection(number)) for number in range(design.n_selections)) if reasons else {}
     texts = []
-    for group, why in reasons.items():
-        setting, n_classes, labels, method = group
+    for (setting, n_classes, labels, method), why in reasons.items():
         words = [method]
         if len(design.settings) > 1:
             words.append(f"in the {setting} setting")
@@ -146,7 +145,7 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
         counted = Counter(why)
         most, count = counted.most_common(1)[0]
         others = f" ({len(why) - count} of them for other reasons)" if len(counted) > 1 else ""
-        of = sizes[group]
+        of = sizes[setting, n_classes, labels, method]
         what = "its ranking failed" if of == 1 else f"{len(why)} of {of} rankings failed"
         texts.append(f"{' '.join(words)}: {what}{others}: {most.rstrip('.')}")
     return texts
@@ -231,8 +230,7 @@ def cubes_of(values: Sequence[Result], design: Design, kind: str | None) -> list
         key = (selection.setting, result.model, result.metric, selection.class_subset.n_classes, selection.labels)
         groups.setdefault(key, []).append(result)
     models = {key: place for place, key in enumerate(dict.fromkeys((r.model, r.metric) for r in values))}
-    settings = design.settings
-    order = sorted(groups, key=lambda k: (settings.index(k[0]), models[k[1], k[2]], k[3] or 0, k[4] or 0.0))
+    order = sorted(groups, key=lambda k: (design.settings.index(k[0]), models[k[1], k[2]], k[3] or 0, k[4] or 0.0))
     return [_cube(key, groups[key], design, kind) for key in order]
 
 
@@ -292,11 +290,11 @@ def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> tuple[Any, ...]:
     apart = a - b
     # differences that are all 0 do not show that the draws are the same: count all
     counted = cube.is_counted(apart) if np.any(apart[~np.isnan(apart)]) else np.ones(apart.size, dtype=bool)
-    paired = paired_difference(a[counted], b[counted], cube.replicates[counted], cube.test_share)
-    if not paired.n_pairs:
+    test = paired_difference(a[counted], b[counted], cube.replicates[counted], cube.test_share)
+    if not test.n_pairs:
         return ()
-    bounds = map(_number, (paired.low, paired.high, paired.p_value))
-    return (paired.mean, *bounds, paired.n_pairs, higher_is_better(cube.metric))
+    bounds = map(_number, (test.low, test.high, test.p_value))
+    return (test.mean, *bounds, test.n_pairs, higher_is_better(cube.metric))
 
 
 # ------------------------------------------------------------------------------------------ transductive and inductive
@@ -318,12 +316,9 @@ def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
 def _by_replicate(cube: Cube) -> Cube:
     """Return a cube with the mean value of each replicate."""
     numbers = cube.replicates
-    firsts = [int(np.argmax(numbers == number)) for number in range(numbers.max() + 1)]
-    values = np.stack(
-        [means_without_nan(cube.values[:, :, numbers == number], axis=2) for number in range(len(firsts))], axis=2
-    )
-    cells = tuple((cube.cells[first][0], cube.cells[first][1], None, None) for first in firsts)
-    return replace(cube, cells=cells, values=values, test_share=0.0)
+    means = [means_without_nan(cube.values[:, :, numbers == number], axis=2) for number in range(numbers.max() + 1)]
+    cells = tuple(dict.fromkeys((*cell[:2], None, None) for cell in cube.cells))
+    return replace(cube, cells=cells, values=np.stack(means, axis=2), test_share=0.0)
 
 
 # ----------------------------------------------------------------------------------------------------------- stability
@@ -373,17 +368,12 @@ def _mean_of(indices: Sequence[float | None]) -> float | None:
     return float(np.mean(defined)) if defined else None
 
 
-def most_frequent(n_selected: int) -> int:
-    """Return the maximum number of features whose selection frequency is reported."""
-    return max(LEAST_TOLD, n_selected)
-
-
 def _frequencies(
     store: Store, columns: Group, selections: Sequence[Selection], design: Design, names: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield rows of selection frequencies and ranks, most frequent first.
 
-    At most :func:`most_frequent` features, each selected at least once.
+    At most :data:`LEAST_TOLD` features, or as many as are to be selected, each selected at least once.
     """
     orders = [order for selection in selections if (order := _order(store, selection)).size]
     sizes = [size for size in design.sizes if any(order.size >= size for order in orders)]
@@ -398,7 +388,7 @@ def _frequencies(
         counted = [place[order[:size]] for order in orders if order.size >= size]
         shares = selection_frequency(counted, size, features.size + 1)[: features.size]
         by_share = np.lexsort((ranks.mean[: features.size], -shares))
-        for number in by_share[: min(np.count_nonzero(shares), most_frequent(size))]:
+        for number in by_share[: min(np.count_nonzero(shares), max(LEAST_TOLD, size))]:
             feature = int(features[number])
             about = (float(rank[number]) for rank in (ranks.mean, ranks.low, ranks.high))
             yield (*columns, feature, names[feature], size, float(shares[number]), *about)
@@ -409,7 +399,7 @@ def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, proc
     n_methods = len(design.methods)
     n_groups = len(design.settings) * len({subset.n_classes for subset in design.class_subsets}) * len(design.amounts)
     n_compared = n_groups * n_metrics * (len(design.sizes) + 3) * n_methods * (n_methods + 1) // 2
-    n_told = n_groups * n_methods * sum(min(most_frequent(size), n_features) for size in design.sizes)
+    n_told = n_groups * n_methods * sum(min(max(LEAST_TOLD, size), n_features) for size in design.sizes)
     # of one group, in the inductive setting
     n_rankings = len(design.class_subsets) * design.n_draws * max(design.n_folds, 1)
     return (

@@ -41,8 +41,6 @@ def evaluation_verdict(
         Store of the run, and parameters of the stage "evaluate".
     stability
         Rows of the table "stability".
-    n_features
-        Number of features that were ranked.
 
     Returns
     -------
@@ -68,12 +66,7 @@ def evaluation_verdict(
 def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[str]) -> dict[str, Any] | None:
     """Return the verdict on the values of an evaluation, None without values of a model for any method.
 
-    Parameters
-    ----------
-    cubes, design
-        Values, and the design of the evaluation.
-    random_orders
-        Labels of methods that rank at random, which are no candidates.
+    `random_orders` are labels of methods that rank at random, which are no candidates.
 
     Returns
     -------
