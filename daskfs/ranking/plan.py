@@ -34,25 +34,24 @@ def plan_combination(
     n_batches, n_features = max(len(batches), 2), shape.n_features
     n_ranks = n_batches * n_features * len(methods)
     parameters = BatchesParameters(tuple(methods), tuple(batches))
-    combining = COMBINE_STAGE.cost(n_batches, n_features, process)
-    writing = BATCH_TABLES_STAGE.cost(n_ranks, n_features, process)
+    cost = COMBINE_STAGE.cost(n_batches, n_features, process)
+    table_cost = BATCH_TABLES_STAGE.cost(n_ranks, n_features, process)
     read, written = WORD * n_ranks, 2 * WORD * n_ranks  # with the scores
     return [
         # named as the scoring stage of a run without batches: later stages read the methods from "score"
-        Stage.of(COMBINE_STAGE, "score", len(methods), parameters, combining, bytes_read=read, bytes_written=written),
-        Stage.of(BATCH_TABLES_STAGE, "batch-tables", 1, parameters, writing, bytes_read=written),
+        Stage.of(COMBINE_STAGE, "score", len(methods), parameters, cost, bytes_read=read, bytes_written=written),
+        Stage.of(BATCH_TABLES_STAGE, "batch-tables", 1, parameters, table_cost, bytes_read=written),
     ]
 
 
 def plan_redundancy(
     shape: Shape, methods: Sequence[Method], redundancy: RedundancySpec, columns: int, process: Cost
 ) -> list[Stage]:
-    """Return the stages that filter redundant features from the rankings, which read `columns` columns at a time."""
+    """Return the stages that filter redundant features from the rankings; `columns` is the width of a slab."""
     labels, measure, scaling = [method.label for method in methods], redundancy.measure, redundancy.scaling
-    count = min(redundancy.n_candidates + len(redundancy.choice.keep), shape.n_features)
-    if measure is None:
-        count = shape.n_features
-    else:
+    count = shape.n_features
+    if measure is not None:
+        count = min(redundancy.n_candidates + len(redundancy.choice.keep), count)
         check_candidates(count, "select.redundancy", "select.redundancy.n_candidates")
     listed = WORD * count * len(labels)
     stages = [
@@ -74,21 +73,15 @@ def plan_redundancy(
         read, clears = stage.bytes_written, layout.COMOMENTS_FOR.format(REDUNDANCY)
     elif measure == "distance_correlation":
         bins = BinsParameters(REDUNDANCY, tuple(labels), scaling, all_features=False, slab_columns=columns)
-        n_binned, n_rows = min(len(labels) * count, shape.n_features), min(shape.n_samples, DISTANCE_ROWS)
-        stages.append(
-            Stage.of(
-                BINS_STAGE,
-                "filter-bins",
-                -(-shape.n_features // columns),
-                bins,
-                BINS_STAGE.cost(shape, min(n_binned, columns), columns, scaling, process),
-                bytes_read=shape.x_bytes,
-                bytes_written=total(binned_cost(n_binned, n_rows)),
-                needed_until="filter",
-            )
+        n_slabs, n_rows = -(-shape.n_features // columns), min(shape.n_samples, DISTANCE_ROWS)
+        n_binned = min(len(labels) * count, shape.n_features)
+        cost = BINS_STAGE.cost(shape, min(n_binned, columns), columns, scaling, process)
+        written = total(binned_cost(n_binned, n_rows))
+        stage = Stage.of(
+            BINS_STAGE, "filter-bins", n_slabs, bins, cost, bytes_read=shape.x_bytes, bytes_written=written
         )
-        read = len(labels) * total(stored_bins_cost(count, n_rows))
-        clears = layout.BINNED_OF
+        stages.append(replace(stage, needed_until="filter"))
+        read, clears = len(labels) * total(stored_bins_cost(count, n_rows)), layout.BINNED_OF
     return [
         *stages,
         Stage.of(
