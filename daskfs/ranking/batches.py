@@ -26,8 +26,6 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 
-BATCH_COLUMNS = ("method", "feature", "name", "batch", "rank", "score")
-
 
 def within_batch(method: Method) -> Method:
     """Return the variant of a method that ranks within a batch."""
@@ -115,15 +113,15 @@ def _tables(context: Context, parameters: BatchesParameters) -> Iterator[Any]:
     for method in parameters.methods:
         ranks, scores = batch_ranks(context.store, method)
         for number in parameters.served(method):
-            columns = [
-                pa.repeat(method.label, len(names)),
-                numbers,
-                names,
-                pa.repeat(parameters.batches[number].name, len(names)),
-                pa.array(ranks[number], from_pandas=True),  # NaN becomes null
-                pa.array(scores[number], from_pandas=True),
-            ]
-            yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))
+            columns = {
+                "method": pa.repeat(method.label, len(names)),
+                "feature": numbers,
+                "name": names,
+                "batch": pa.repeat(parameters.batches[number].name, len(names)),
+                "rank": pa.array(ranks[number], from_pandas=True),  # NaN becomes null
+                "score": pa.array(scores[number], from_pandas=True),
+            }
+            yield pa.table(columns)
 
 
 BATCH_FEATURE_BYTES = 200

@@ -35,11 +35,7 @@ MAX_PIXELS = 96
 
 
 class ImagesParameters(StageParameters):
-    """Parameters of "score-images".
-
-    Methods, whether redundant features are filtered, the layout of the pixels, and numbers of features whose pixels are
-    shown.
-    """
+    """Parameters of "score-images"; `sizes` are numbers of features whose pixels are shown."""
 
     methods: tuple[Method, ...]
     filtered: bool

@@ -198,13 +198,9 @@ def filter_ranking(context: Context, parameters: FilterParameters, unit: int) ->
     in_group = {
         place: groups[str(feature)] for place, feature in enumerate(features.tolist()) if str(feature) in groups
     }
+    similarity = _similarity(context, parameters, method, features)
     kept_places, passed = filter_redundant(
-        range(features.size),
-        _similarity(context, parameters, method, features),
-        redundancy.threshold,
-        range(n_keep),
-        in_group,
-        redundancy.max_per_group,
+        range(features.size), similarity, redundancy.threshold, range(n_keep), in_group, redundancy.max_per_group
     )
     demoted = [place for place, (why, *_) in passed.items() if why == "redundant" and redundancy.demote]
     context.store.put_array(layout.FILTERED.format(method.label), features[[*kept_places, *sorted(demoted)]])
@@ -246,19 +242,19 @@ def candidates_cost(n_features: int, process: Cost) -> Cost:
 
 def filter_cost(n_samples: int, n_features: int, count: int, measure: str | None, process: Cost) -> Cost:
     """Return the memory of filtering `count` candidates."""
-    comparing: Cost = ()
+    comparison: Cost = ()
     if measure == "correlation":
-        comparing = stored_comoments_cost(count)
+        comparison = stored_comoments_cost(count)
     elif measure == "distance_correlation":
         rows = min(n_samples, DISTANCE_ROWS)
-        comparing = (
+        comparison = (
             *stored_bins_cost(count, rows),
             Array("pairs of bins of two candidates, weights of rows, and what counts them", (5, rows)),
             Array("joint histograms of two candidates", (8, BINS, BINS)),
         )
     return (
         *candidates_cost(n_features, process),
-        *comparing,
+        *comparison,
         Objects("candidates, and why they were passed over", count, CANDIDATE_BYTES),
         Array("weights of rows", (n_samples,)),
         *drawing_cost(n_samples),
