@@ -49,8 +49,6 @@ class Data:
     ----------
     missing
         Policy for missing values: "refuse", "mean" or "pairwise".
-    is_weighted
-        Whether rows have weights.
     n_classes, n_labeled
         Number of classes and of labeled rows; None if not known yet.
     """
@@ -73,8 +71,6 @@ class Chain:
 
     Parameters
     ----------
-    methods
-        Methods to score.
     lists
         Neighbor lists that the methods need, with their lengths, of :func:`daskfs.plan.lists.needed_lists`.
     known
@@ -89,8 +85,6 @@ class Chain:
         Batches of rows that were ranked separately; the rankings of the `filtered` methods are combined from them.
     filtered
         Methods whose rankings are filtered, by `redundancy`, or combined; scored in this chain or before.
-    correlation
-        Distance correlations of all features to compute.
     memory_limit
         Memory of one worker, bytes; None if unknown.
     n_units
@@ -179,10 +173,10 @@ class Chain:
         searched = {name: list_and_k for name, list_and_k in self.lists.items() if name not in self.known}
         over_rows = {} if self.given is not None else searched
         check_pairwise(data.missing, over_rows)
-        compared = [] if self.correlation is None else [self.correlation.felt]
+        other_scalings = [] if self.correlation is None else [self.correlation.felt]
         if self.redundancy is not None and self.redundancy.measure is not None:
-            compared.append(without_zscore(self.redundancy.scaling))
-        scalings = asked_scalings(self.methods, over_rows, compared, weighted=data.is_weighted)
+            other_scalings.append(without_zscore(self.redundancy.scaling))
+        scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
         check_tested(self.methods, data)
         stages = plan_halves(shape.n_features, [spec for spec, _ in over_rows.values()], self.blocks)
         stages += plan_transforms(shape, scalings)

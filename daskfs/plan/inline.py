@@ -59,8 +59,6 @@ def memory_context(
     X
         Dense or CSR, shape (n_samples, n_features), floating; the policy "mean" fills missing values in place, or in a
         copy if X is read-only.
-    labels
-        Labels of the rows, or None.
     weights
         Weights of the rows, shape (n_samples,), float64, or None.
     missing
@@ -200,8 +198,7 @@ def filter_features(
     first, shape (n_kept,), int64; and the others with the reason, by rank.
     """
     check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if redundancy.measure else []))
-    chain = Chain(data_of(context), redundancy=redundancy, filtered=[method], base=())
-    run_all(context, chain.stages(), pool)
+    run_all(context, Chain(data_of(context), redundancy=redundancy, filtered=[method], base=()).stages(), pool)
     table = method_scores(context.store, method)
     kept_features = selectable(context.store, method, table, filtered=True)
     return kept_features, dropped_features(context.store, method, table, names)

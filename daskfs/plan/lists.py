@@ -111,7 +111,6 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[ListsSpec, int]]) -> N
     """Raise :class:`JobError` for lists over X whose metric or engine does not support the policy "pairwise"."""
     if policy != "pairwise":
         return
-    remedy = "or set data.missing: mean"
     for list_spec, _ in lists.values():
         spec = list_spec.base if isinstance(list_spec, MixedGraph) else list_spec
         if not isinstance(spec, GraphSpec):
@@ -120,7 +119,7 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[ListsSpec, int]]) -> N
             msg = (
                 f"graph.metric is {spec.metric}, and under data.missing: pairwise distances are Euclidean, over the "
                 "features that both rows have: set graph.metric: euclidean, with transform.graph: unit where the "
-                f"lengths of rows should not count, {remedy}."
+                "lengths of rows should not count, or set data.missing: mean."
             )
             raise JobError(msg)
         if spec.n_components is not None:
@@ -132,6 +131,6 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[ListsSpec, int]]) -> N
         if spec.engine in DESCENTS:
             msg = (
                 f"graph.engine is {spec.engine}, which finds few of the neighbors where data.missing is pairwise: set "
-                f"graph.engine: auto, exact or cells, {remedy}."
+                "graph.engine: auto, exact or cells, or set data.missing: mean."
             )
             raise JobError(msg)

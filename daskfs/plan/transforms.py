@@ -22,11 +22,8 @@ def asked_scalings(
     for scores only, which read some columns of all rows; the graph reads whole rows and computes their norms from them.
     `other_scalings` are of columns that the redundancy filter or the distance correlations compare.
     """
-    by_rows: set[Scaling | None] = set()
-    for spec, _ in lists.values():
-        over_rows = spec.base if isinstance(spec, MixedGraph) else spec
-        if isinstance(over_rows, GraphSpec):
-            by_rows.add(over_rows.scaling)
+    over_rows = [spec.base if isinstance(spec, MixedGraph) else spec for spec, _ in lists.values()]
+    by_rows = {spec.scaling for spec in over_rows if isinstance(spec, GraphSpec)}
     by_rows |= {getattr(method.parameters, "graph_scaling", None) for method in methods if method.finish == "trade-off"}
     components = {scaling for scaling in by_rows if scaling and components_of(scaling) is not None}
     by_rows = {chain_of(scaling) for scaling in by_rows}
