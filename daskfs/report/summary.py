@@ -136,7 +136,7 @@ def run_facts(
     if (evaluated := plan.parameters_of(EVALUATE_STAGE)) is not None:
         verdict = evaluation_verdict(store, evaluated, read_table(store, "stability"), len(names))
         tested = evaluation_warnings(store, evaluated)
-    best = best_features(store, plan, verdict)
+    best, is_filtered = best_features(store, plan, verdict), plan.parameters_of(FILTER_STAGE) is not None
     warnings = merge_warnings(
         [
             *map(RunWarning.from_json, plan.facts["warnings"]),
@@ -146,7 +146,7 @@ def run_facts(
             *_method_warnings(store, plan),
             *batch_warnings(batches),
             *tested,
-            *trust_warnings(Context(store), best, names, verdict, filtered=plan.stage_of(FILTER_STAGE) is not None),
+            *trust_warnings(Context(store), best, names, verdict, filtered=is_filtered),
             *hints(Context(store), settings.methods, verdict, () if evaluated is None else Design(evaluated).sizes),
             *(RunWarning("damage", CHANGES, text) for text in damages),
         ]

@@ -111,16 +111,14 @@ def _text(facts: Mapping[str, Any], error: BaseException) -> bytes:
     if worker is not None:
         with suppress(ValueError):  # not on a worker
             address = worker.get_worker().address
+    versions = (("Python", platform.python_version()), ("dask", version("dask")), *installed_versions())
     lines = {
         "time": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "process": os.getpid(),
         "worker": address,
         "job": ", ".join(f"{name}={os.environ[name]}" for name in BATCH_JOBS if name in os.environ),
-        "versions": ", ".join(
-            " ".join(pair)
-            for pair in (("Python", platform.python_version()), ("dask", version("dask")), *installed_versions())
-        ),
+        "versions": ", ".join(map(" ".join, versions)),
         **facts,
     }
     head = _safe("".join(f"{key}: {value}\n" for key, value in lines.items() if value not in ("", None)))

@@ -119,21 +119,20 @@ def all_kinds() -> Iterator[StageKind[Any]]:
                 yield value
 
 
-def reference_of(name: str) -> str:
-    """Return the reference of a kind by its name; :class:`StoreError` for an unknown name."""
+def current_reference(reference: str) -> str:
+    """Update a reference from a plan of another version: a kind keeps its name when its module moves.
+
+    :class:`StoreError` for an unknown name.
+    """
+    match = REFERENCE.fullmatch(reference)
+    if not match or _is_module(match[1]):
+        return reference
+    name = name_of(reference)
     for kind in all_kinds():
         if kind.name == name:
             return kind.reference
     msg = f"a stage runs {name!r}, which this daskfs does not have"
     raise StoreError(msg)
-
-
-def current_reference(reference: str) -> str:
-    """Update a reference from a plan of another version: a kind keeps its name when its module moves."""
-    match = REFERENCE.fullmatch(reference)
-    if match and not _is_module(match[1]):
-        return reference_of(name_of(reference))
-    return reference
 
 
 def _is_module(name: str) -> bool:

@@ -7,24 +7,20 @@ import resource
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-@cache
-def _trim() -> Callable[[int], object] | None:
-    """Return ``malloc_trim`` of the C library; cached, since a lookup may take longer than a call."""
-    trim: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return trim
+_trim: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""``malloc_trim`` of the C library, found once, since a lookup may take longer than a call; None without it."""
 
 
 def release_freed() -> None:
     """Return freed memory that the C library keeps to the system, so that a unit starts from the memory in use."""
-    if sys.platform == "linux" and (trim := _trim()) is not None:
-        trim(0)
+    if _trim is not None:
+        _trim(0)
 
 
 def reset_peak() -> bool:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-X86_64_V3 = "x86-64-v3"
-
 
 @lru_cache(maxsize=1)
 def computed_by() -> str:
@@ -26,13 +24,12 @@ def computed_by() -> str:
 
 
 def pinned_environment(cpu_target: str | None) -> dict[str, str]:
-    """Return environment variables that make a process compute as on the target processor; empty for None.
+    """Return environment variables that make a process compute as on an x86-64-v3 processor; empty for None.
 
     They must be set before NumPy is imported. NumPy rejects unknown feature names.
     """
     if cpu_target is None:
         return {}
-    assert cpu_target == X86_64_V3
     simd = _simd()
     newer = [
         name for key in ("found", "not found") for name in simd.get(key, ()) if "AVX512" in name or name == "X86_V4"

@@ -113,10 +113,6 @@ class Plan:
         """Return a stage by name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def stage_of(self, kind: StageKind[Any]) -> Stage | None:
-        """Return the first stage of a kind, None if there is none."""
-        return next((stage for stage in self.stages if stage.is_of(kind)), None)
-
     def parameters_of(self, kind: StageKind[P]) -> P | None:
         """Return the parameters of the first stage of a kind, None if there is none."""
         return first_parameters(self.stages, kind)

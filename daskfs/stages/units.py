@@ -93,14 +93,6 @@ _contexts: list[Context] = []
 """Context of the last unit; only its run may cache values in this process."""
 
 
-def _enter(context: Context) -> Context:
-    """Clear the process cache of all other runs."""
-    for other in [other for other in _contexts if other is not context]:
-        other.holdings.keep_only("")
-    _contexts[:] = [context]
-    return context
-
-
 def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     url: str,
     identity: str,
@@ -118,8 +110,7 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
 ) -> None:
     """Run one unit of a stored plan, unless it is recorded.
 
-    This function is submitted to the cluster, which may run it again if the worker that ran it dies. Arguments are
-    plain values, which workers of any version can read.
+    This function is submitted to the cluster, which may run it again if the worker that ran it dies.
 
     Parameters
     ----------
@@ -157,7 +148,11 @@ def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     set_log_level(log_level)
     check_versions(versions)
     apply_access(reached)
-    context = _enter(_context_of(url, identity, epoch, reached))
+    context = _context_of(url, identity, epoch, reached)
+    for other in _contexts:
+        if other is not context:
+            other.holdings.keep_only("")
+    _contexts[:] = [context]
     context.store.epoch.check()
     stage = _plan_of(url, identity, reached).stage(stage_name)
     if is_joined:
@@ -224,9 +219,8 @@ def is_within_unit() -> bool:
 
 def failure_message(stage: Stage, unit: int, error: BaseException) -> str:
     """Return the error message for a failed unit."""
-    return redact_credentials(
-        f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
-    )  # Dask logs it
+    message = f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+    return redact_credentials(message)  # Dask logs it
 
 
 def _attempt(
