@@ -32,8 +32,7 @@ def close_observed(context: Context, parameters: TileParameters, unit: int) -> d
     del unit
     store, shape = context.store, parameters.shape
     bands = store.open(layout.OBSERVED)
-    parts = (Observed(*bands[index : index + 1][0]) for index in range(shape.n_bands))
-    observed = merge_tree(parts, merge_observed)
+    observed = merge_tree((Observed(*bands[index]) for index in range(shape.n_bands)), merge_observed)
     store.put_array(layout.FILL, np.stack([observed.values(shape.n_samples, np.dtype(shape.dtype)), observed.missing]))
     return {"n_missing": int(observed.missing.sum())}
 

@@ -128,6 +128,11 @@ class TileParameters(SourceParameters, kw_only=True):
         """Whether values of X may be missing."""
         return self.source.missing != "refuse"
 
+    @property
+    def sample_columns(self) -> list[str]:
+        """Per-sample columns of the source."""
+        return [name for name in SAMPLE_COLUMNS if getattr(self.source, name) is not None]
+
 
 @contextmanager
 def planned_source(context: Context, parameters: SourceParameters, rows: slice | None = None) -> Iterator[Source]:
@@ -315,7 +320,8 @@ def close_tiles(context: Context, parameters: TileParameters, unit: int) -> dict
             "median_sum": median_sum(lambda: _row_sums(store, shape)),
             "named": parameters.named,
             "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters.row_names else None,
-            **{name: _column_facts(store, parameters, name) for name in SAMPLE_COLUMNS},
+            **dict.fromkeys(SAMPLE_COLUMNS),
+            **{name: store.need_json(layout.SAMPLE_COLUMN_JSON.format(name)) for name in parameters.sample_columns},
             "identity": parameters.state.source,
         },
     )
@@ -353,13 +359,8 @@ def _first_equal(store: Store, shape: Shape, is_constant: np.ndarray) -> np.ndar
     hashes = store.open(layout.HASHES)
     total = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
     for index in range(shape.n_bands):
-        total += hashes[index : index + 1][0]
+        total += hashes[index]
     return np.where(is_constant, np.arange(shape.n_features), first_equal(total))
-
-
-def _column_facts(store: Store, parameters: TileParameters, name: str) -> dict[str, Any] | None:
-    is_given = getattr(parameters.source, name) is not None
-    return dict(store.need_json(layout.SAMPLE_COLUMN_JSON.format(name))) if is_given else None
 
 
 def _merge_moments(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
@@ -368,9 +369,9 @@ def _merge_moments(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
 
     def parts() -> Iterator[Moments]:
         for index in range(shape.n_bands):
-            part = dict(zip(layout.PARTIAL_ROWS, partials[index : index + 1][0], strict=True))
-            np.add(nonzero, part.pop("nonzero"), out=nonzero)
-            yield Moments(**{**part, "count": common_count(part["count"])})
+            count, mean, m2, minimum, maximum, band_nonzero, rest = partials[index]
+            np.add(nonzero, band_nonzero, out=nonzero)
+            yield Moments(common_count(count), mean, m2, minimum, maximum, rest)
 
     return merge_tree(parts()), nonzero
 
@@ -391,28 +392,20 @@ def labels_cost(shape: Shape, sample_columns: Iterable[str], *, row_names: bool)
 
 def ingest_cost(shape: Shape, source_rows: int, reading_bytes: int, *, write_x: bool) -> Cost:
     """Return the memory cost of an "ingest" unit: its band, the source's buffers, and copies for writing."""
-    written: Cost = ()
+    read: Cost = (Array("rows that the source reads in one go", (2, source_rows, shape.n_features), shape.dtype),)
+    written = tile_cost(shape, 4) if write_x else ()
     if shape.is_sparse:
+        entries = 2, source_rows * (shape.nnz or 0) // shape.n_samples
+        values = Array("values of rows that the source reads in one go", entries, shape.dtype)
+        read = values, Array("columns of these", entries, "int32")
         written = band_cost(shape, REORDERED_COPIES)
-    elif write_x:
-        written = tile_cost(shape, 4)
     return (
         PROCESS,
         *band_cost(shape, 2),
-        *_source_cost(shape, source_rows),
+        *read,
         Fixed("what the source takes for reading", reading_bytes),
         *written,
         *moments_cost(shape, shape.tile_rows),
-    )
-
-
-def _source_cost(shape: Shape, n_rows: int) -> Cost:
-    if not shape.is_sparse:
-        return (Array("rows that the source reads in one go", (2, n_rows, shape.n_features), shape.dtype),)
-    entries = 2, n_rows * (shape.nnz or 0) // shape.n_samples
-    return (
-        Array("values of rows that the source reads in one go", entries, shape.dtype),
-        Array("columns of these", entries, "int32"),
     )
 
 

@@ -11,7 +11,6 @@ from daskfs.errors import StoreError
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.column_hash import N_HASHES
 from daskfs.kernels.statistics.streaming_median import HELD_VALUES, MEDIAN_PASSES
-from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.state import turned_link
 from daskfs.stages.cost import WORD
 from daskfs.stages.parameters import StageParameters
@@ -132,7 +131,7 @@ def plan_ingest(parameters: TileParameters, source_rows: int, reading_bytes: int
         Additional bytes that a read needs, however few rows it returns.
     """
     shape, write_x = parameters.shape, parameters.write_x
-    filling = _plan_filling(shape, parameters) if parameters.may_miss else ()
+    filling = _plan_filling(parameters) if parameters.may_miss else ()
     ingest = Stage.of(
         INGEST_STAGE,
         "ingest",
@@ -154,23 +153,18 @@ def plan_ingest(parameters: TileParameters, source_rows: int, reading_bytes: int
         bytes_read=_moments_bytes(shape) + passes * WORD * shape.n_samples + (fill_bytes(shape) if filling else 0),
         bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal column of each
     )
-    labels = _plan_labels(shape, parameters)
+    row = WORD * (1 + len(parameters.sample_columns)) + STORED_NAME_BYTES * parameters.row_names
+    cost = LABELS_STAGE.cost(shape, parameters.sample_columns, row_names=parameters.row_names)
+    labels = Stage.of(LABELS_STAGE, "labels", 1, parameters, cost, bytes_written=row * shape.n_samples)
     if parameters.source.weights is not None:  # which all sums of columns take into account
         return with_fingerprints((labels, ingest, *filling, columns), parameters.fingerprint)
     beside = dataclasses.replace(labels, begins_with=ingest.name)
     return with_fingerprints((ingest, *filling, beside, columns), parameters.fingerprint)
 
 
-def _plan_labels(shape: Shape, parameters: TileParameters) -> Stage:
-    sample_columns = [name for name in SAMPLE_COLUMNS if getattr(parameters.source, name) is not None]
-    names = parameters.row_names
-    row = WORD * (1 + len(sample_columns)) + STORED_NAME_BYTES * names
-    cost = LABELS_STAGE.cost(shape, sample_columns, row_names=names)
-    return Stage.of(LABELS_STAGE, "labels", 1, parameters, cost, bytes_written=row * shape.n_samples)
-
-
-def _plan_filling(shape: Shape, parameters: TileParameters) -> tuple[Stage, ...]:
+def _plan_filling(parameters: TileParameters) -> tuple[Stage, ...]:
     """Return the stages for X with missing values: statistics are computed from tiles when the means are known."""
+    shape = parameters.shape
     fill = Stage.of(
         FILL_STAGE,
         "fill",

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import Scaling, chain_of, components_of, ends_with, row_norms, scale_rows, steps_of
 from daskfs.kernels.statistics.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
-from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
+from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Held, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
@@ -107,11 +107,8 @@ def _of_rows(
             if for_moments:
                 yield tree_moments(values, None if weights is None else weights[rows])
 
-    if for_moments:
-        return norms, merge_tree(parts())
-    for _ in parts():
-        raise AssertionError
-    return norms, None
+    moments = merge_tree(parts()) if for_moments else next(parts(), None)  # without moments it yields nothing
+    return norms, moments
 
 
 def merge_statistics(context: Context, parameters: TransformParameters, unit: int) -> None:
@@ -121,7 +118,7 @@ def merge_statistics(context: Context, parameters: TransformParameters, unit: in
     for scaling in parameters.scalings:
         if has_moments(scaling):
             partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
-            bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
+            bands = (partials[index] for index in range(shape.n_bands))
             moments = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
             table = np.stack([moments.mean, moments.variance, moments.rest])
             store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), table)
@@ -129,29 +126,21 @@ def merge_statistics(context: Context, parameters: TransformParameters, unit: in
 
 def transform_cost(shape: Shape) -> Cost:
     """Return the memory cost of a "transform" unit: a band, its copies for CSC to CSR, and a block of rows."""
+    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, sparse=shape.is_sparse), shape.tile_rows)
+    name = "the block rescaled, and its copies in norms"
+    rescaled: Held = Array(name, (4, rows, shape.n_features))
+    if shape.is_sparse:
+        rescaled = Objects(name, 4 * rows, row_bytes(shape) * entry_bytes(WORD) // entry_bytes(shape.itemsize))
     return (
         PROCESS,
         *band_cost(shape, 3),
         *tile_cost(shape, 3),
-        *_block_cost(shape),
-        *moments_cost(shape, _rows_at_once(shape)),
+        rows_held("a block of rows", shape, rows),
+        rescaled,
+        *moments_cost(shape, rows),
         Array("weights, sums, factors and norms of rows", (5, shape.tile_rows)),
         Array("moments of subtrees that wait for their neighbors", (24, len(layout.TRANSFORM_ROWS), shape.n_features)),
     )
-
-
-def _rows_at_once(shape: Shape) -> int:
-    return min(CELLS_AT_ONCE * cell_rows(shape.n_features, sparse=shape.is_sparse), shape.tile_rows)
-
-
-def _block_cost(shape: Shape) -> Cost:
-    """Return the memory cost of a block of rows as stored, and rescaled in float64 with copies for norms."""
-    rows = _rows_at_once(shape)
-    stored, name = rows_held("a block of rows", shape, rows), "the block rescaled, and its copies in norms"
-    if shape.is_sparse:
-        wide = row_bytes(shape) * entry_bytes(WORD) // entry_bytes(shape.itemsize)
-        return stored, Objects(name, 4 * rows, wide)
-    return stored, Array(name, (4, rows, shape.n_features))
 
 
 def transform_columns_cost(n_features: int) -> Cost:
