@@ -26,13 +26,8 @@ import numpy as np
 
 from daskfs.graph.partition import create_list_arrays, largest_block, lists_cost, open_lists, put_lists
 from daskfs.graph.spec import MixedGraph
-from daskfs.graph.target import (
-    counted_target,
-    listed_by_target,
-    sorted_cost,
-    sorted_targets,
-    unit_blocks,
-)
+from daskfs.graph.target import check_targets, listed_by_target, sorted_cost, unit_blocks
+from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.targets import SortedTargets, first_by_length
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost
@@ -63,11 +58,15 @@ def mix_lists(context: Context, parameters: MixedParameters, unit: int) -> dict[
     """Write the mixed lists of one unit's rows, and count the rows whose lists may be incomplete."""
     lists, k, width = parameters.lists, parameters.k, parameters.n_candidates
     store, shape = context.store, context.tiles.shape
-    target = counted_target(context)
-    by_target = sorted_targets(target, context.weights(), standardize=lists.standardize)
+    labels, weights = context.counted_labels(), context.weights()
+    assert labels is not None
+    target = np.asarray(labels.values, dtype=np.float64)  # NaN if it is unknown or the row does not count
+    by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=lists.standardize)
+    low, high = by_target.values.min(initial=np.inf), by_target.values.max(initial=-np.inf)
+    check_targets(by_target.values.size, target.size, low, high, by_target.scale)
     # principal components are of all columns; a representation has its own
     n_columns = lists.base.rep_columns or shape.n_features
-    merge = _Merge(lists, k, target, by_target, n_columns)
+    divisor = np.sqrt(n_columns) if lists.base.metric == "euclidean" else 1.0
     candidates = open_lists(store, lists.base.name)
     n_open = 0
     for rows in unit_blocks(shape.n_samples, parameters.blocks_per_unit, unit):
@@ -75,47 +74,47 @@ def mix_lists(context: Context, parameters: MixedParameters, unit: int) -> dict[
         mixed = np.empty((len(indices), k), indices.dtype), np.empty((len(indices), k))
         for block in row_blocks(len(indices), max(1, MIXED_ENTRIES // (width + 4 * k))):
             where = slice(rows.start + block.start, rows.start + block.stop)
-            *parts, is_open = merge(where, indices[block], distances[block])
+            lengths = distances[block] / divisor
+            *parts, is_open = _merge_block(lists, k, target, by_target, where, indices[block], lengths)
             mixed[0][block], mixed[1][block] = parts
             n_open += int(np.count_nonzero(is_open))
         put_lists(store, lists.name, rows, *mixed)
     return {"n_open": n_open}
 
 
-class _Merge:
-    """Merge of candidates in X with the nearest rows by target."""
+def _merge_block(
+    lists: MixedGraph,
+    k: int,
+    target: np.ndarray,
+    by_target: SortedTargets,
+    rows: slice,
+    indices: np.ndarray,
+    lengths: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Merge candidates in X, whose lengths are overwritten, with the nearest rows by target.
 
-    def __init__(self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_columns: int) -> None:
-        self._lists, self._k, self._target, self._by_target = lists, k, target, by_target
-        self._n_unlabeled = target.size - by_target.values.size
-        self._per_feature = np.sqrt(n_columns) if lists.base.metric == "euclidean" else 1.0
-
-    def __call__(
-        self, rows: slice, indices: np.ndarray, distances: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return indices and lengths, shape (n_rows, k), and a mask of open rows, shape (n_rows,)."""
-        lengths = distances / self._per_feature
-        is_labeled = ~np.isnan(self._target[rows])
-        both = is_labeled[:, None] & (indices >= 0) & ~np.isnan(self._target[indices])
-        if self._lists.neighbors == "x":
-            own_targets = np.broadcast_to(self._target[rows, None], both.shape)
-            lengths[both] = np.abs(self._target[indices[both]] - own_targets[both]) / self._by_target.scale
-            return *_pad_lists(indices, lengths, self._k), np.zeros(len(indices), bool)
-        merged_indices, long = _pad_lists(indices, lengths, self._k)
-        if not is_labeled.any():
-            return merged_indices, long, np.zeros(len(indices), bool)
-        by_target = listed_by_target(self._by_target, self._target, rows, self._k)
-        # unlabeled rows that are not candidates are no nearer than the last candidate; there are none if all are met
-        met = np.count_nonzero((indices >= 0) & ~both, axis=1) == self._n_unlabeled
-        reach = np.where(met, np.inf, lengths[:, -1])
-        lengths[both] = np.inf
-        merged = first_by_length(
-            np.concatenate([indices[is_labeled], by_target[0][is_labeled]], axis=1),
-            np.concatenate([lengths[is_labeled], by_target[1][is_labeled]], axis=1),
-            self._k,
-        )
-        merged_indices[is_labeled], long[is_labeled] = merged
-        return merged_indices, long, is_labeled & (long[:, -1] > reach)
+    Return indices and lengths, shape (n_rows, k), and a mask of open rows, shape (n_rows,).
+    """
+    is_labeled = ~np.isnan(target[rows])
+    both = is_labeled[:, None] & (indices >= 0) & ~np.isnan(target[indices])
+    if lists.neighbors == "x":
+        own_targets = np.broadcast_to(target[rows, None], both.shape)
+        lengths[both] = np.abs(target[indices[both]] - own_targets[both]) / by_target.scale
+        return *_pad_lists(indices, lengths, k), np.zeros(len(indices), bool)
+    merged_indices, long = _pad_lists(indices, lengths, k)
+    if not is_labeled.any():
+        return merged_indices, long, np.zeros(len(indices), bool)
+    target_indices, target_lengths = listed_by_target(by_target, target, rows, k)
+    # unlabeled rows that are not candidates are no nearer than the last candidate; there are none if all are met
+    met = np.count_nonzero((indices >= 0) & ~both, axis=1) == target.size - by_target.values.size
+    reach = np.where(met, np.inf, lengths[:, -1])
+    lengths[both] = np.inf
+    merged_indices[is_labeled], long[is_labeled] = first_by_length(
+        np.concatenate([indices[is_labeled], target_indices[is_labeled]], axis=1),
+        np.concatenate([lengths[is_labeled], target_lengths[is_labeled]], axis=1),
+        k,
+    )
+    return merged_indices, long, is_labeled & (long[:, -1] > reach)
 
 
 def _pad_lists(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

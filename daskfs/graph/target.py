@@ -145,24 +145,6 @@ def collect_target_lists(context: Context, parameters: TargetsParameters, unit: 
         put_lists(store, lists.name, here, *listed)
 
 
-def counted_target(context: Context) -> np.ndarray:
-    """Return the target of each row, shape (n_samples,), float64; NaN if it is unknown or the row does not count."""
-    labels = context.counted_labels()
-    assert labels is not None
-    return np.asarray(labels.values, dtype=np.float64)
-
-
-def sorted_targets(target: np.ndarray, weights: np.ndarray | None, *, standardize: bool) -> SortedTargets:
-    """Sort the known of all targets; `target` and `weights` have shape (n_samples,), float64, with NaN for unknown.
-
-    Raises as :func:`check_targets` does.
-    """
-    by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=standardize)
-    values = by_target.values
-    check_targets(values.size, target.size, values.min(initial=np.inf), values.max(initial=-np.inf), by_target.scale)
-    return by_target
-
-
 def check_targets(n_labeled: int, n_samples: int, low: float, high: float, scale: float) -> None:
     """Raise :class:`InputError` for fewer than two known targets, equal ones, and a scale not finite and positive."""
     if n_labeled < 2:
