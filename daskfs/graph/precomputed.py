@@ -180,7 +180,8 @@ class WeightMatrix:
     @property
     def read_entries(self) -> int:
         """Entries that are read at a time: those that are sorted at a time, or a chunk if that is larger."""
-        return max(run_entries(self.n_entries), *(_chunk(part) for part in (self.rows, self.columns, self.values)))
+        chunks = [getattr(part, "chunks", None) or (0,) for part in (self.rows, self.columns, self.values)]
+        return max(run_entries(self.n_entries), *(int(chunk[0]) for chunk in chunks))
 
     @classmethod
     def of(cls, matrix: sp.csr_matrix, where: str) -> WeightMatrix:
@@ -253,19 +254,19 @@ class EntryRows:
 
     def __init__(self, starts: Readable, n_entries: int, where: str) -> None:
         self._unread = starts
-        self._starts: np.ndarray | None = None
         self._where = where
         self.shape = (n_entries,)
         self.dtype = np.dtype(np.int64)
         self.held_bytes = WORD * starts.shape[0] + _held_bytes(starts)
 
     def __getitem__(self, entries: slice) -> np.ndarray:
-        starts = self._starts = self._read_starts() if self._starts is None else self._starts
+        starts = self._starts
         first, last = np.searchsorted(starts, [entries.start, entries.stop - 1], side="right") - 1
         counts = np.diff(np.clip(starts[first : last + 2], entries.start, entries.stop))
         return np.repeat(np.arange(first, last + 1), counts)
 
-    def _read_starts(self) -> np.ndarray:
+    @cached_property
+    def _starts(self) -> np.ndarray:
         starts = self._unread[:].astype(np.int64, copy=False)
         decreasing = np.flatnonzero(np.diff(starts) < 0)
         if decreasing.size:
@@ -286,10 +287,6 @@ Graph = NeighborLists | WeightMatrix
 
 def _held_bytes(*parts: Readable) -> int:
     return sum(int(getattr(part, "held_bytes", 0)) for part in parts)
-
-
-def _chunk(part: Readable) -> int:
-    return int((getattr(part, "chunks", None) or (0,))[0])
 
 
 def run_entries(n_entries: int) -> int:

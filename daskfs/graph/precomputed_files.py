@@ -6,7 +6,8 @@ Opening a file reads metadata only. Values are read later, in parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
@@ -27,6 +28,7 @@ from daskfs.graph.precomputed import (
 from daskfs.kernels.neighbors.metrics import Metric, checked_metric
 from daskfs.kernels.scaling import HALF, Scaling, scaling_text
 from daskfs.redaction import redact_credentials
+from daskfs.sources.checks import file_state
 from daskfs.sources.csr import CSR_PARTS
 from daskfs.sources.hdf5 import ENDINGS, Hdf5Folder, text_of
 from daskfs.sources.matrices import matrix_part, parts_of, stated_shape
@@ -86,18 +88,14 @@ def open_graph(path: PathName) -> Graph:
 
 def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
     """Split ``file.h5ad:member`` into path and member, which may be empty; None for other files."""
-    for above in (path, *_above(path)):  # slashes in the member look like directories
+    above = path
+    while above.parent != above:  # slashes in the member look like directories
         name, _, member = above.name.partition(":")
         if name.lower().endswith(ENDINGS) and (file := above.with_name(name)).is_file():
             below = "" if above == path else path.name_below(above)
             return file, "/".join(part for part in (member, below) if part)
+        above = above.parent
     return None
-
-
-def _above(path: StoragePath) -> Iterator[StoragePath]:
-    while path.parent != path:
-        path = path.parent
-        yield path
 
 
 # ------------------------------------------------------------------------------- lists
@@ -233,11 +231,13 @@ class _NpzPart:
 
     def __init__(self, npz: NpzFile, name: str) -> None:
         self._npz, self._name = npz, name
-        self._file: NpyFile | None = None
         self.shape, self.dtype = npz.header(name)
 
+    @cached_property
+    def _file(self) -> NpyFile:
+        return self._npz.open_checked(self._name)
+
     def __getitem__(self, rows: slice) -> np.ndarray:
-        self._file = self._npz.open_checked(self._name) if self._file is None else self._file
         start, stop, _ = rows.indices(self.shape[0])
         return self._file.read(start, stop)
 
@@ -256,14 +256,6 @@ def _states_of(folder: ZarrFolder, arrays: tuple[str, ...]) -> list[list[Any]]:
     for array in (folder.need(name) for name in arrays):
         files += [(array.path, array.path / name) for name in GRAPH_METADATA]
         files += [(array.path, file) for file in sampled_chunk_files(array.array, array.path, SAMPLED_CHUNKS).values()]
-    return [state for state in map_concurrent(folder.path, _state, files) if state is not None]
-
-
-def _state(file: tuple[StoragePath, StoragePath]) -> list[Any] | None:
-    """Return name, size and time of a file in an array or group, if it exists."""
-    root, path = file
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return [f"{root.name}/{path.name_below(root)}", status.st_size, status.st_mtime_ns]
+    names = (f"{root.name}/{file.name_below(root)}" for root, file in files)
+    states = map_concurrent(folder.path, file_state, [file for _, file in files])
+    return [[name, *state] for name, state in zip(names, states, strict=True) if state is not None]

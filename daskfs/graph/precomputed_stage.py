@@ -85,11 +85,17 @@ def store_graph(store: Store, graph: Graph, n_samples: int, k: int) -> dict[str,
     InputError
         If it is not a valid graph of `n_samples` rows, or a matrix has no edges.
     """
-    if isinstance(graph, NeighborLists):
-        graph.check_size(n_samples, k)
-        return _store_lists(store, graph, k)
-    graph.check_size(n_samples)
-    return _store_matrix(store, graph)
+    if isinstance(graph, WeightMatrix):
+        graph.check_size(n_samples)
+        return _store_matrix(store, graph)
+    graph.check_size(n_samples, k)
+    create_list_arrays(store, graph.name, n_samples, k)
+    n_listed = 0
+    for rows in row_blocks(n_samples, block_rows(n_samples)):
+        indices, distances = graph.read(rows, k)
+        put_lists(store, graph.name, rows, indices, distances)
+        n_listed += int(np.count_nonzero(indices >= 0))
+    return {"n_listed": n_listed}
 
 
 def given_traffic(graph: Graph, n_samples: int, k: int) -> dict[str, int]:
@@ -108,17 +114,6 @@ def given_traffic(graph: Graph, n_samples: int, k: int) -> dict[str, int]:
 def edges_bytes(n_entries: int) -> int:
     """Return the bytes of the edges of a symmetric matrix: two rows and a weight for every two entries."""
     return 3 * WORD * n_entries // 2
-
-
-def _store_lists(store: Store, lists: NeighborLists, k: int) -> dict[str, Any]:
-    n_samples, name = lists.indices.shape[0], lists.name
-    create_list_arrays(store, name, n_samples, k)
-    n_listed = 0
-    for rows in row_blocks(n_samples, block_rows(n_samples)):
-        indices, distances = lists.read(rows, k)
-        put_lists(store, name, rows, indices, distances)
-        n_listed += int(np.count_nonzero(indices >= 0))
-    return {"n_listed": n_listed}
 
 
 def _store_matrix(store: Store, matrix: WeightMatrix) -> dict[str, Any]:
