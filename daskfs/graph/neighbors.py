@@ -9,7 +9,6 @@ import scipy.sparse as sp
 
 from daskfs.graph.partition import (
     Partitioning,
-    SearchUnit,
     block_rows,
     create_list_arrays,
     graph_dtype,
@@ -20,14 +19,14 @@ from daskfs.graph.partition import (
     sparse_values,
 )
 from daskfs.graph.rows import read_listed, searched_shape, searched_tiles
-from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
+from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.metrics import LENGTHS
-from daskfs.kernels.neighbors.rows import prepare_rows
-from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES, prepare_rows
+from daskfs.stages.cost import Array, Cost, Held, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
@@ -37,6 +36,9 @@ from daskfs.store.store import Store
 from daskfs.tiles.shapes import band_bytes
 
 DISTANCE_TOLERANCE = 1e-6
+SPARSE_PAIR_BYTES = 100
+"""Bytes per value of sparse rows while distances of pairs are computed: both rows, also in float64, their difference,
+its squares, and the columns of all of these."""
 
 
 class ListsParameters(StageParameters):
@@ -72,16 +74,17 @@ def create_recall(context: Context, parameters: SearchParameters) -> None:
 
 def find_neighbors(context: Context, parameters: ListsParameters, unit: int) -> dict[str, Any]:
     """Find the exact neighbors of one block of rows among all rows."""
-    search = search_units(context.tiles.shape.n_samples)[unit]
-    return store_exact_lists(context, parameters.graph, parameters.k, search)
+    queries = search_units(context.tiles.shape.n_samples)[unit]
+    return store_exact_lists(context, parameters.graph, parameters.k, queries)
 
 
-def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchUnit) -> dict[str, Any]:
-    """Find and store the exact neighbors of ``search.queries``, whole blocks of rows, among all rows."""
-    base = prepare_rows(read_members(searched_tiles(context, spec), search.members, spec.read_scaling), spec.metric)
-    numbers = np.arange(search.queries.start, search.queries.stop)
-    indices, distances = exact_neighbors(base.part(search.queries), numbers, base, 0, k)
-    put_lists(context.store, spec.name, search.queries, indices, distances)
+def store_exact_lists(context: Context, spec: GraphSpec, k: int, queries: slice) -> dict[str, Any]:
+    """Find and store the exact neighbors of `queries`, whole blocks of rows, among all rows."""
+    tiles = searched_tiles(context, spec)
+    base = prepare_rows(read_members(tiles, slice(0, tiles.shape.n_samples), spec.read_scaling), spec.metric)
+    numbers = np.arange(queries.start, queries.stop)
+    indices, distances = exact_neighbors(base.part(queries), numbers, base, 0, k)
+    put_lists(context.store, spec.name, queries, indices, distances)
     return {"engine": "exact", "n_short": int(np.count_nonzero(indices[:, -1] < 0))}
 
 
@@ -160,35 +163,31 @@ def neighbors_cost(
 
     Rescaling a band does not add to the peak: it is done before operand and products exist.
     """
+    n, nnz, dtype = shape.n_samples, shape.nnz or 0, str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
+    n_unit = int(spec.metric not in LENGTHS)
+    rows: Cost = (
+        Array("rows", (n, shape.n_features), dtype),
+        *(Array("unit rows", (n, shape.n_features)) for _ in range(n_unit)),
+        Array("operand of the products", (n, shape.n_features + 2), "float32"),
+    )
+    pairs: Held = Array("rows of pairs that are measured, and their differences", (4, PAIR_ELEMENTS))
+    if shape.is_sparse:
+        rows = (
+            *sparse_values("rows, band by band and as one", 2, nnz, dtype),
+            *sparse_values("operand and unit rows", 1 + n_unit, nnz, "float64"),
+        )
+        pairs = Objects("values of pairs that are measured", SPARSE_PAIR_VALUES, SPARSE_PAIR_BYTES)
     return (
         *process,
-        *_prepared_rows(shape, spec),
+        *rows,
+        Array("squared lengths, and those above 0", (2, n)),
         Objects("bands of X", 2, band_bytes(shape)),
         Array("rows that are found", (n_asked, k), "int64"),
         Array("distances that are found", (n_asked, k)),
-        *products_cost(shape, shape.n_samples),
-        *pairs_cost(shape),
+        *products_cost(shape, n),
+        pairs,
         *conversion_cost(shape),
-        *(incomplete_cost(shape, shape.n_samples) if pairwise else ()),
-    )
-
-
-def _prepared_rows(shape: Shape, spec: GraphSpec) -> Cost:
-    """Return the memory cost of all rows in graph space, unit rows under cosine, and the operand of the products."""
-    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
-    n_unit, lengths = int(spec.metric not in LENGTHS), Array("squared lengths, and those above 0", (2, shape.n_samples))
-    if shape.is_sparse:
-        nnz = shape.nnz or 0
-        return (
-            *sparse_values("rows, band by band and as one", 2, nnz, dtype),
-            *sparse_values("operand and unit rows", 1 + n_unit, nnz, "float64"),
-            lengths,
-        )
-    return (
-        Array("rows", (shape.n_samples, shape.n_features), dtype),
-        *(Array("unit rows", (shape.n_samples, shape.n_features)) for _ in range(n_unit)),
-        Array("operand of the products", (shape.n_samples, shape.n_features + 2), "float32"),
-        lengths,
+        *(incomplete_cost(shape, n) if pairwise else ()),
     )
 
 

@@ -101,17 +101,9 @@ def spilled_rows(shape: Shape) -> int:
     return max(1, PIECE_BYTES * shape.n_samples // max(shape.x_bytes, 1))
 
 
-@dataclass(frozen=True)
-class SearchUnit:
-    """One unit of an exact search: the rows searched, and the queries among them."""
-
-    members: slice
-    queries: slice
-
-
-def search_units(n_samples: int) -> list[SearchUnit]:
-    """Split an exact search into units: one block of queries each, among all rows."""
-    return [SearchUnit(slice(0, n_samples), queries) for queries in row_blocks(n_samples, block_rows(n_samples))]
+def search_units(n_samples: int) -> list[slice]:
+    """Return the queries of each unit of an exact search: one block of rows."""
+    return list(row_blocks(n_samples, block_rows(n_samples)))
 
 
 def rows_at_a_merge(k: int) -> int:
@@ -173,10 +165,21 @@ def member_bytes(shape: Shape, spec: GraphSpec, k: int) -> int:
 def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwise: bool = False) -> Cost:
     """Return the memory cost of a group's rows during its search: values, projection and lists."""
     if spec.engine == "pynndescent":
-        return (*_member_rows(shape, spec, n_members), *_foreign_lists(shape, k, n_members))
+        columns = shape.n_features if not shape.is_sparse else 3 * ((shape.nnz or 0) // max(shape.n_samples, 1) + 1)
+        return (  # a fit to the peaks of its rows, heaps, candidates and updates
+            *_member_rows(shape, spec, n_members),
+            Array("rows as searched, and as measured", (3, n_members, columns), "float32"),
+            Array("heaps, candidates and marks", (n_members, foreign_width(k), 33), "int8"),
+            Array("leaves of trees", (24, n_members), "int32"),
+            Array("rows and distances that are found", (4, n_members, k)),
+        )
+    width = search_width(spec, k, pairwise=pairwise)
     by_cells = (
         *((_compared_rows(shape, spec, n_members, 1),) if spec.projection else ()),
-        *_cell_lists(search_width(spec, k, pairwise=pairwise), n_members),
+        Array("candidates", (n_members, width), "int32"),
+        Array("how far they are", (n_members, width)),
+        Array("which of them are too far to be measured", (n_members, width), "bool"),
+        Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
     )
     by_descent = (_compared_rows(shape, spec, n_members, 2), *_descent_lists(spec, k, n_members))
     may_descend = spec.engine == "descent" or (spec.engine == "cells" and not shape.is_sparse)
@@ -220,27 +223,6 @@ def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
         Array("which of them are new", (n_members, width), "bool"),
         Array("neighbors that are compared, new and old", (2, n_members, n_linked(np.inf)), "uint64"),
         Array("order of a tree, and keys", (3, n_members), "float32"),
-    )
-
-
-def _foreign_lists(shape: Shape, k: int, n_members: int) -> Cost:
-    """Return the memory cost of pynndescent's search, a fit to its peaks: rows, heaps, candidates and updates."""
-    columns = shape.n_features if not shape.is_sparse else 3 * ((shape.nnz or 0) // max(shape.n_samples, 1) + 1)
-    return (
-        Array("rows as searched, and as measured", (3, n_members, columns), "float32"),
-        Array("heaps, candidates and marks", (n_members, foreign_width(k), 33), "int8"),
-        Array("leaves of trees", (24, n_members), "int32"),
-        Array("rows and distances that are found", (4, n_members, k)),
-    )
-
-
-def _cell_lists(width: int, n_members: int) -> Cost:
-    """Return the memory cost of the candidates of a search by cells, and of the cells that rows probe."""
-    return (
-        Array("candidates", (n_members, width), "int32"),
-        Array("how far they are", (n_members, width)),
-        Array("which of them are too far to be measured", (n_members, width), "bool"),
-        Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
     )
 
 
@@ -327,9 +309,7 @@ def read_members(tiles: Tiles, members: slice, scaling: Scaling | None) -> np.nd
     Shape (n_rows, n_features), dense in C order or CSR, dtype as :func:`graph_dtype`.
     """
     dtype = graph_dtype(np.dtype(tiles.shape.dtype), scaling)
-    step = tiles.shape.tile_rows
-    starts = range(members.start - members.start % step, members.stop, step)
-    cuts = [slice(max(start, members.start), min(start + step, members.stop)) for start in starts]
+    cuts = [rows for _, rows in tiles.shape.bands(members)]
     if tiles.shape.is_sparse:
         return sp.vstack([tiles.read_rows(rows, scaling).astype(dtype) for rows in cuts], format="csr")
     result = np.empty((members.stop - members.start, tiles.shape.n_features), dtype)

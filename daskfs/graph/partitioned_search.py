@@ -44,7 +44,6 @@ from daskfs.graph.partition import (
     PIECE_BYTES,
     PLANNED_VISITS,
     Partitioning,
-    SearchUnit,
     block_rows,
     found_lists,
     graph_dtype,
@@ -92,7 +91,7 @@ from daskfs.storage import LocalPath, used_bytes
 from daskfs.store import layout
 from daskfs.store.arrays import encode
 from daskfs.store.context import Context
-from daskfs.store.shape import sample_rows
+from daskfs.store.shape import rows_within, sample_rows
 from daskfs.store.shards import Piece, ShardWriter, read_columns, read_pieces, stored_pieces
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
@@ -106,6 +105,7 @@ LOW_RECALL = 0.9
 """Recall of a search below which a remedy is suggested."""
 SPACE_ARRAYS = ("center", "basis", "fill", "landmarks")
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
+CELL_NUMBERS = ("group_reach", "cell_reach", "least_rows", "trained_share")
 
 
 class CellsParameters(SearchParameters):
@@ -159,10 +159,7 @@ def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[
     summary = {
         "n_groups": cells.n_groups,
         "n_cells": len(cells.cell_centers),
-        "group_reach": cells.group_reach,
-        "cell_reach": cells.cell_reach,
-        "least_rows": cells.least_rows,
-        "trained_share": cells.trained_share,
+        **{name: getattr(cells, name) for name in CELL_NUMBERS},
         "scale": space.scale,
         "n_components": space.n_components,
         "has": [name for name in SPACE_ARRAYS if getattr(space, name) is not None],
@@ -261,7 +258,7 @@ def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
     summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
     arrays = store.read_each((layout.KNN_CELLS.format(spec.name, name), ...) for name in CELL_ARRAYS)
     parts: dict[str, Any] = dict(zip(CELL_ARRAYS, arrays, strict=True))
-    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows", "trained_share")}
+    parts |= {name: float(summary[name]) for name in CELL_NUMBERS}
     return Cells(**parts)
 
 
@@ -289,7 +286,7 @@ def assign_bands(context: Context, parameters: SearchParameters, unit: int) -> d
                 rows = tiles.scales.rescaled(block[step], spec.read_scaling)
                 first = band.start + step.start
                 trained = np.zeros(step.stop - step.start, dtype=bool)
-                trained[shown[slice(*np.searchsorted(shown, [first, first + trained.size]))] - first] = True
+                trained[rows_within(shown, slice(first, first + trained.size)) - first] = True
                 members = assign_rows(space.rows(rows), cells, trained)
                 parts.append(replace(members, row=members.row + first - start))
                 nearest = close_band(rows, first, queries, numbers, spec, nearest)
@@ -429,10 +426,8 @@ class _Runs:
         if not self._shape.is_sparse:
             return self._select_entries("values", is_member, (self._shape.n_features,), self._shape.dtype)
         entries = np.repeat(is_member, self._length)
-        data, indices = (
-            self._select_entries("data", entries, (), self._shape.dtype),
-            self._select_entries("indices", entries, (), "i4"),
-        )
+        data = self._select_entries("data", entries, (), self._shape.dtype)
+        indices = self._select_entries("indices", entries, (), "i4")
         indptr = np.concatenate([[0], np.cumsum(self._length[is_member])])
         return sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self._shape.n_features))
 
@@ -476,7 +471,7 @@ def merge_lists(context: Context, parameters: SearchParameters, unit: int) -> di
     store, n_samples = context.store, context.tiles.shape.n_samples
     unit_rows = plan.merged(n_samples, unit)
     if chosen_engine(store, spec.name) == "exact":
-        return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), unit_rows))
+        return store_exact_lists(context, spec, k, unit_rows)
     n_short = 0
     lists = (layout.SPILL_LISTS.format(spec.name, group) for group in range(plan.n_groups))
     dtypes = {"row": "i8", "indices": index_dtype(n_samples).str, "distances": "f8"}
@@ -522,15 +517,27 @@ def _merge_rows(
 # ---------------------------------------------------------------------------------- costs
 def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
     """Return the memory cost of the "cells" unit: the sample until it is projected, then the training of cells."""
-    finds_directions = search.shape.is_sparse and search.n_directions
-    measured = _measured_sample(search) if search.pairwise or search.spec.engine == "pynndescent" else ()
-    rows, pairs = _rows_in_space(search), _calibration(search, plan)
+    shape, spec, n = search.shape, search.spec, search.n_sampled
+    sample: Cost = (Objects("rows of the sample", n, row_bytes(shape)),)
+    if spec.read_scaling is not None or spec.metric not in LENGTHS:
+        sample += (Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),)
+    n_pairs = min(CALIBRATION_ROWS, n) * (CALIBRATION_RANKS + 1)
+    training = (
+        Array("rows in the space of cells", (2, n, search.columns if shape.is_sparse else shape.n_features), "float32"),
+        Array("their numbers, cells and distances, in order and by group", (12, n)),
+        Array("which of them count", (4, n), "bool"),
+        # pairs of neighbors, and distances of their rows to all groups
+        Array("squares of pairs to each group", (3, n_pairs, plan.n_groups), "float32"),
+        Array("roots and ratios of these", (2, n_pairs, plan.n_groups)),
+        Array("rows of pairs", (2, n_pairs, search.columns), "float32"),
+        *(_measured_sample(search) if search.pairwise or spec.engine == "pynndescent" else ()),
+    )
     return (
         *process,
         *fullest(
-            (*_sample(search), *rows, *pairs, *measured, *(_sparse_directions(search) if finds_directions else ())),
-            (*rows, *pairs, *measured, *products_cost(search.shape, -(-search.n_sampled // SAMPLE_PARTS))),
-            *(() if search.shape.is_sparse else _centering(search)),
+            (*sample, *training, *(_sparse_directions(search) if shape.is_sparse and search.n_directions else ())),
+            (*training, *products_cost(shape, -(-n // SAMPLE_PARTS))),
+            *(() if shape.is_sparse else _centering(search)),
         ),
         *centers_cost(search, plan, 1),
     )
@@ -582,36 +589,6 @@ def _centering_cost(search: Search, n_rows: int) -> Cost:
     return (single,) if search.dtype == np.float32 else (Array("differences from the mean row", rows), single)
 
 
-def _sample(search: Search) -> Cost:
-    n, spec = search.n_sampled, search.spec
-    is_remade = spec.read_scaling is not None or spec.metric not in LENGTHS
-    return (
-        Objects("rows of the sample", n, row_bytes(search.shape)),
-        *((Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),) if is_remade else ()),
-    )
-
-
-def _rows_in_space(search: Search) -> Cost:
-    """Return the memory cost of the sample in the space of cells, and of its training part."""
-    n, shape = search.n_sampled, search.shape
-    columns = search.columns if shape.is_sparse else shape.n_features
-    return (
-        Array("rows in the space of cells", (2, n, columns), "float32"),
-        Array("their numbers, cells and distances, in order and by group", (12, n)),
-        Array("which of them count", (4, n), "bool"),
-    )
-
-
-def _calibration(search: Search, plan: Partitioning) -> Cost:
-    """Return the memory cost of pairs of neighbors in the sample, and of distances of their rows to all groups."""
-    n_pairs = min(CALIBRATION_ROWS, search.n_sampled) * (CALIBRATION_RANKS + 1)
-    return (
-        Array("squares of pairs to each group", (3, n_pairs, plan.n_groups), "float32"),
-        Array("roots and ratios of these", (2, n_pairs, plan.n_groups)),
-        Array("rows of pairs", (2, n_pairs, search.columns), "float32"),
-    )
-
-
 def _measured_sample(search: Search) -> Cost:
     """Return the memory cost of a sample with missing values, which is kept for distances, one part at a time."""
     n, compared = search.n_sampled, search.compared_row_bytes
@@ -637,47 +614,31 @@ def _sparse_directions(search: Search) -> Cost:
 
 def assign_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
     """Return the memory cost of an "assign" unit: bands, and per step of rows, cells and distances to the queries."""
-    shape, step = search.shape, step_rows(search.shape)
+    shape, k, n_asked, step = search.shape, search.k, search.n_asked, step_rows(search.shape)
+    n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
     return (
         *process,
         *centers_cost(search, plan, 2),
-        *_asked_rows(search),
-        *_spilled_rows(search, plan),
+        Objects("rows whose recall is estimated, and their unit rows", 4 * n_asked, search.compared_row_bytes),
+        Array("operands of these", (2, n_asked, shape.n_features)),
+        Array("their nearest rows so far, with those of a step, in order", (16, n_asked, k)),
+        Objects("rows of bands, apart and as one", 2 * n_rows, row_bytes(shape)),
+        Objects("rows that are written at a time, and encoded", 8, PIECE_BYTES),
+        Array("rows, groups and cells of members", (PLANNED_VISITS, 3, n_rows), "int64"),
+        Array("cells that members look into", (PLANNED_VISITS, n_rows, search.cells_per_copy), "int32"),
         Objects("rows of a step, rescaled, as unit rows and as operand", 3 * step, search.compared_row_bytes),
         Array("these in the space of cells", (2, step, search.columns), "float32"),
-        Array("candidates among them", (step, CANDIDATES_PER_NEIGHBOR, search.k), "int64"),
-        Array("distances of these", (step, CANDIDATES_PER_NEIGHBOR, search.k)),
+        Array("candidates among them", (step, CANDIDATES_PER_NEIGHBOR, k), "int64"),
+        Array("distances of these", (step, CANDIDATES_PER_NEIGHBOR, k)),
         *products_cost(shape, step),
         *conversion_cost(shape),
         *(incomplete_cost(shape, step) if search.pairwise else ()),
     )
 
 
-def _asked_rows(search: Search) -> Cost:
-    n, k = search.n_asked, search.k
-    return (
-        Objects("rows whose recall is estimated, and their unit rows", 4 * n, search.compared_row_bytes),
-        Array("operands of these", (2, n, search.shape.n_features)),
-        Array("their nearest rows so far, with those of a step, in order", (16, n, k)),
-    )
-
-
-def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
-    """Return the memory cost of a unit's rows, and of their groups and cells."""
-    shape = search.shape
-    n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
-    return (
-        Objects("rows of bands, apart and as one", 2 * n_rows, row_bytes(search.shape)),
-        Objects("rows that are written at a time, and encoded", 8, PIECE_BYTES),
-        Array("rows, groups and cells of members", (PLANNED_VISITS, 3, n_rows), "int64"),
-        Array("cells that members look into", (PLANNED_VISITS, n_rows, search.cells_per_copy), "int32"),
-    )
-
-
 def build_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
     """Return the memory cost of a "build" unit: the rows of a group or of a part of it, and their search."""
-    shape, spec = search.shape, search.spec
-    members = member_cost(shape, spec, search.k, plan.max_members, pairwise=search.pairwise)
+    members = member_cost(search.shape, search.spec, search.k, plan.max_members, pairwise=search.pairwise)
     return (*process, *members, *group_cost(search))
 
 

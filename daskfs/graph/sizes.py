@@ -15,16 +15,12 @@ from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.neighbors.cells import LARGE_CELL
 from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES, TILE_ROWS, part_rows
 from daskfs.kernels.neighbors.metrics import is_own
-from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
 from daskfs.stages.cost import HALF_WORD, WORD, Array, Cost, Objects, fullest
 from daskfs.store.shape import Shape, sample_rows
 from daskfs.tiles.shapes import conversion_bytes, row_bytes
 
 RECALL_ROWS = 500
 """Number of rows whose lists are compared with an exhaustive search."""
-SPARSE_PAIR_BYTES = 100
-"""Bytes per value of sparse rows while distances of pairs are computed: both rows, also in float64, their difference,
-its squares, and the columns of all of these."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +115,6 @@ def products_cost(shape: Shape, n_base: int) -> Cost:
             Array("products of one query in float64, and what is sorted of them", (2, n_base)),
         ),
     )
-
-
-def pairs_cost(shape: Shape) -> Cost:
-    """Return the memory cost of computing distances of pairs in batches."""
-    if shape.is_sparse:
-        return (Objects("values of pairs that are measured", SPARSE_PAIR_VALUES, SPARSE_PAIR_BYTES),)
-    return (Array("rows of pairs that are measured, and their differences", (4, PAIR_ELEMENTS)),)
 
 
 def conversion_cost(shape: Shape) -> Cost:

@@ -131,9 +131,9 @@ def test_blocks_of_the_graph_follow_from_the_rows_alone(n_samples: int) -> None:
 @given(st.integers(2, 10**6))
 def test_search_units_cover_every_row_once(n_samples: int) -> None:
     units = search_units(n_samples)
-    assert [unit.queries.start for unit in units] == list(range(0, n_samples, block_rows(n_samples)))
-    assert units[-1].queries.stop == n_samples
-    assert all(unit.queries.stop - unit.queries.start <= block_rows(n_samples) for unit in units)
+    assert [queries.start for queries in units] == list(range(0, n_samples, block_rows(n_samples)))
+    assert units[-1].stop == n_samples
+    assert all(queries.stop - queries.start <= block_rows(n_samples) for queries in units)
 
 
 class TestApproximateSearch:
