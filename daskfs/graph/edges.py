@@ -312,9 +312,8 @@ def edge_blocks(context: Context, name: str, k: int, stretch: int | None = None)
 def incoming_blocks(context: Context, name: str, k: int, stretch: int, segment: int) -> Iterator[Edges]:
     """Yield (own row, other row, length) of the edges of a stretch that rows before it, or after it, list."""
     if name != GIVEN:
-        for row, other, length in _read_segment(
-            context.store, name, k, stretch, segment, ("rows", "others", "lengths")
-        ):
+        columns = ("rows", "others", "lengths")
+        for row, other, length in _read_segment(context.store, name, k, stretch, segment, columns):
             yield row.astype(np.int64), other.astype(np.int64), length
 
 
@@ -453,17 +452,15 @@ def _all_zero(weighting: Weighting, t: float, n_edges: int) -> str:
     if n_edges == 0:
         alone = "" if weighting.graph in TARGET_NAMES or weighting.graph == GIVEN else ": no two rows share a feature"
         return f"the graph has no edges{alone}."
-    if weighting.weights == "heat":
-        return (
-            f"all {n_edges} heat weights exp(-d**2 / t) are 0 with t = {t:g}: the edges are too long for it. "
-            "Raise t, "
-            + (
-                "or standardize the target (standardize_y)."
-                if weighting.connects == "labeled"
-                else "use t = 'mean' or 'median', or scale the data (transform.graph)."
-            )
-        )
-    return f"all {n_edges} edge weights are 0."
+    if weighting.weights != "heat":
+        return f"all {n_edges} edge weights are 0."
+    remedy = "use t = 'mean' or 'median', or scale the data (transform.graph)."
+    if weighting.connects == "labeled":
+        remedy = "or standardize the target (standardize_y)."
+    return (
+        f"all {n_edges} heat weights exp(-d**2 / t) are 0 with t = {t:g}: the edges are too long for it. Raise t, "
+        f"{remedy}"
+    )
 
 
 def _kernel_width(store: Store, weighting: Weighting) -> float:
@@ -480,9 +477,7 @@ def _kernel_width(store: Store, weighting: Weighting) -> float:
     return width if width > 0 else 1.0
 
 
-def weighted_blocks(
-    context: Context, graph: str, k: int, weightings: list[Weighting]
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def weighted_blocks(context: Context, graph: str, k: int, weightings: list[Weighting]) -> Iterator[Edges]:
     """Yield (source, target, weights) of the edges: (n_edges,) int64 twice, and (n_weightings, n_edges) float64."""
     widths = [float(weight_summary(context.store, w)["t"]) for w in weightings]
     weigh = EdgeWeights(context, weightings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -74,7 +73,18 @@ def plan_graph(
     available, shape = available_bytes(memory_limit), searched_shape(shape, spec)
     others, spec = replacements(spec, shape, k), resolve_engine(spec, shape, available, k=k)
     if spec.engine == "exact":
-        return [_exact_search(shape, spec, k, pairwise=pairwise)]
+        n, n_units, process = shape.n_samples, len(search_units(shape.n_samples)), (PROCESS, *foreign_cost(spec, shape))
+        return [
+            Stage.of(
+                NEIGHBORS_STAGE,
+                f"neighbors-{spec.name}",
+                n_units,
+                ListsParameters(spec, k, _foreign_version(shape, spec)),
+                NEIGHBORS_STAGE.cost(shape, spec, k, largest_block(n), process, pairwise=pairwise),
+                bytes_read=n_units * chunk_bytes(shape),
+                bytes_written=n * k * _entry_bytes(n),
+            )
+        ]
     cells_per_copy = MAX_PROBES if pairwise else PLANNED_CELLS
     search = Search(shape, spec, k, PLANNED_COPIES, cells_per_copy, pairwise)
     # a process that has only searched has room for the compiled passes in what the bare one is planned with
@@ -102,22 +112,6 @@ def search_warnings(stages: Iterable[Stage], n_samples: int) -> list[RunWarning]
             )
             warnings.append(RunWarning("search in pieces", LIMITS, text, (name,), "graph"))
     return warnings
-
-
-def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> Stage:
-    n = shape.n_samples
-    n_units = len(search_units(n))
-    return Stage.of(
-        NEIGHBORS_STAGE,
-        f"neighbors-{spec.name}",
-        n_units,
-        ListsParameters(spec, k, _foreign_version(shape, spec)),
-        NEIGHBORS_STAGE.cost(
-            shape, spec, k, largest_block(n), (PROCESS, *foreign_cost(spec, shape)), pairwise=pairwise
-        ),
-        bytes_read=n_units * chunk_bytes(shape),
-        bytes_written=n * k * _entry_bytes(n),
-    )
 
 
 def _foreign_version(shape: Shape, spec: GraphSpec) -> str | None:
@@ -148,12 +142,11 @@ def plan_lists(
         return _plan_by_target(shape.n_samples, lists, k)
     n, per_unit = shape.n_samples, blocks_per_unit(shape.n_samples)
     n_units = -(-n // (per_unit * block_rows(n)))
-    traffic = {"bytes_read": n_units * WORD * n, "bytes_written": _entry_bytes(n) * n * k}
     width = (widths or {}).get(lists.base.name) or lists.n_candidates(n, k)
     parameters = MixedParameters(lists, k, min(lists.n_candidates(n, k), width), per_unit)
-    traffic["bytes_read"] += _stored_rows(n) * width * _entry_bytes(n)
     cost = MIXED_STAGE.cost(n, k, width, (PROCESS,))
-    return [Stage.of(MIXED_STAGE, lists.name, n_units, parameters, cost, **traffic)]
+    read, written = n_units * WORD * n + _stored_rows(n) * width * _entry_bytes(n), n * k * _entry_bytes(n)
+    return [Stage.of(MIXED_STAGE, lists.name, n_units, parameters, cost, bytes_read=read, bytes_written=written)]
 
 
 def _plan_by_target(n_samples: int, lists: TargetGraph, k: int) -> list[Stage]:
@@ -200,18 +193,11 @@ def _search_in_groups(search: Search, plan: Partitioning, others: list[Engine], 
     # the distances of the recall queries from all "assign" units
     distances = n_assigning * search.n_asked * search.k * WORD
 
-    def stage(kind: StageKind[SearchParameters], n_units: int, **more: Any) -> Stage:
+    def stage(kind: StageKind[Any], n_units: int, parameters: SearchParameters = parameters, **more: Any) -> Stage:
         return Stage.of(kind, f"{kind.name}-{spec.name}", n_units, parameters, kind.cost(search, plan, process), **more)
 
-    cells = Stage.of(
-        CELLS_STAGE,
-        f"{CELLS_STAGE.name}-{spec.name}",
-        1,
-        CellsParameters(spec, search.k, parameters.pynndescent, plan, tuple(others)),
-        CELLS_STAGE.cost(search, plan, process),
-        bytes_read=search.n_sampled * row_bytes(shape),
-        bytes_written=cut,
-    )
+    cutting = CellsParameters(spec, search.k, parameters.pynndescent, plan, tuple(others))
+    cells = stage(CELLS_STAGE, 1, cutting, bytes_read=search.n_sampled * row_bytes(shape), bytes_written=cut)
     assign = stage(
         ASSIGN_STAGE,
         n_assigning,
@@ -250,7 +236,8 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
     width, stretches, stored = width or k, cut_stretches(n_samples, k), _stored_rows(n_samples)
     index = index_dtype(n_samples).itemsize
     parameters, entry = EdgesParameters(graph, k, stretches), 2 * index + WORD
-    received = 2 * n_samples * k * entry if stretches.n_sending else 0  # parts of chunks are read whole
+    is_sent = stretches.n_sending > 0
+    received = is_sent * 2 * n_samples * k * entry  # parts of chunks are read whole
     edges = Stage.of(
         EDGES_STAGE,
         f"edges-{graph}-{k}",
@@ -258,7 +245,8 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         parameters,
         EDGES_STAGE.cost(n_samples, min(stretches.rows_each, n_samples), k, width, process),
         bytes_read=stored * width * (index + WORD) + received,
-        bytes_written=edge_bytes(n_samples, k) + bool(stretches.n_sending) * n_samples * k * entry,
+        bytes_written=edge_bytes(n_samples, k) + is_sent * n_samples * k * entry,
+        clears=layout.EDGES_SENT.format(graph, k) if is_sent else "",
     )
     describe = Stage.of(
         EDGES_SUMMARY_STAGE,
@@ -268,9 +256,8 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         EDGES_SUMMARY_STAGE.cost(n_samples, stored_edges(n_samples, k), n_samples * k, process),
         bytes_read=edge_bytes(n_samples, k) + (WORD * n_samples if graph in TARGET_NAMES else 0),
     )
-    if not stretches.n_sending:
+    if not is_sent:
         return [edges, describe]
-    sent = replace(edges, clears=layout.EDGES_SENT.format(graph, k))
     entries = Stage.of(
         ENTRIES_STAGE,
         f"entries-{graph}-{k}",
@@ -281,7 +268,7 @@ def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | N
         bytes_written=n_samples * k * entry,
         needed_until=edges.name,
     )
-    return [entries, sent, describe]
+    return [entries, edges, describe]
 
 
 def _n_blocks(n_samples: int) -> int:

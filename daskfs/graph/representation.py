@@ -83,7 +83,7 @@ class Representation:
 def representation_of(values: np.ndarray, where: str) -> Representation:
     """Return the description of rows in memory, shape (n_samples, n_columns)."""
     n_samples, n_columns = values.shape
-    return Representation(n_samples, n_columns, _floating(values.dtype).name, where)
+    return Representation(n_samples, n_columns, np.result_type(values.dtype, np.float32).name, where)
 
 
 def open_representation(spec: SourceSpec, where: str) -> Representation:
@@ -98,7 +98,7 @@ def open_representation(spec: SourceSpec, where: str) -> Representation:
     return Representation(
         info.n_samples,
         info.n_features,
-        _floating(info.dtype).name,
+        np.result_type(info.dtype, np.float32).name,
         where,
         SourceParameters(source=spec, state=state, fingerprint=fingerprint),
         min(info.row_multiple, info.n_samples),
@@ -107,15 +107,10 @@ def open_representation(spec: SourceSpec, where: str) -> Representation:
     )
 
 
-def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.result_type(dtype, np.float32)
-
-
 def put_representation(store: Store, shape: Shape, values: np.ndarray) -> None:
     """Store rows in memory, shape (n_samples, n_columns), for a search over X of the given shape."""
-    representation = representation_of(values, "use_rep")
-    name, own_shape = representation.completed(GraphSpec()).own_rows, representation.shape(shape)
-    assert name is not None
+    spec = representation_of(values, "use_rep").completed(GraphSpec())
+    name, own_shape = str(spec.own_rows), searched_shape(shape, spec)
     create_own_rows(store, name, own_shape)
     put_own_rows(store, name, own_shape, 0, values)
 
@@ -198,11 +193,7 @@ def plan_representation(shape: Shape, representation: Representation) -> Stage:
         "representation",
         -(-own_shape.n_samples // _unit_rows(own_shape)),
         RepresentationParameters(
-            source=planned.source,
-            state=planned.state,
-            fingerprint=planned.fingerprint,
-            where=representation.where,
-            graph=representation.completed(GraphSpec()),
+            **vars(planned), where=representation.where, graph=representation.completed(GraphSpec())
         ),
         REPRESENTATION_STAGE.cost(own_shape, representation),
         bytes_read=own_shape.x_bytes,

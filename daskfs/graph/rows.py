@@ -13,7 +13,7 @@ from daskfs.store import layout
 from daskfs.store.arrays import StoredArray
 from daskfs.store.context import Context
 from daskfs.store.readers import DenseReader
-from daskfs.store.shape import Shape, sample_rows
+from daskfs.store.shape import Shape, rows_within, sample_rows
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 from daskfs.tiles.row_partitions import SMALLEST_STRETCH
@@ -92,6 +92,6 @@ def put_own_rows(store: Store, name: str, shape: Shape, start: int, rows: np.nda
     for part in row_blocks(len(rows), shape.tile_rows):
         band = slice(start + part.start, start + part.stop)
         array[band] = rows[part]
-        chosen = sampled[slice(*np.searchsorted(sampled, [band.start, band.stop]))] - band.start
+        chosen = rows_within(sampled, band) - band.start
         if chosen.size:
             store.put_array(layout.OWN_SAMPLE.format(name, band.start // shape.tile_rows), rows[part][chosen])
