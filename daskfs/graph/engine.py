@@ -41,7 +41,7 @@ digits, 100,000 x 64        cells         1.8 (.989)   1.5 (.988)
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_columns, search_width
@@ -121,35 +121,18 @@ def replacements(spec: GraphSpec, shape: Shape, k: int) -> list[Engine]:
     return exact if shape.is_sparse else [*exact, "descent"]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Properties of a search by cells, estimated on the sample.
+def engine_of_sample(
+    spec: GraphSpec, shape: Shape, k: int, others: Collection[str], n_met: float, recall: float, dimension: float
+) -> Engine:
+    """Return the engine that the sample speaks for, that of `spec` or one of `others`.
 
-    Attributes
-    ----------
-    compared
-        Number of columns in which rows are compared; None for all.
-    n_met
-        Mean number of rows with which a row is compared.
-    recall
-        Share of the neighbors that cells find.
-    dimension
-        Intrinsic dimension of the rows.
+    By the sample, cells compare a row with `n_met` others on average, in the columns of the projection of `spec`, and
+    find the share `recall` of its neighbors; `dimension` is the intrinsic dimension of the rows.
     """
-
-    compared: int | None
-    n_met: float
-    recall: float
-    dimension: float
-
-
-def engine_of_sample(spec: GraphSpec, shape: Shape, k: int, sample: Seen, others: Collection[str]) -> Engine:
-    """Return the engine that the sample speaks for, that of `spec` or one of `others`."""
-    spec = replace(spec, projection=sample.compared)
-    finds_few = 1 - sample.recall > MISSES * (1 - spec.recall)
-    engine, seconds = spec.engine, cells_seconds(shape, spec, k, sample.n_met)
-    if "descent" in others and sample.dimension <= MAX_DIMENSION:
-        by_descent = descent_seconds(shape, spec, k, sample.dimension)
+    finds_few = 1 - recall > MISSES * (1 - spec.recall)
+    engine, seconds = spec.engine, cells_seconds(shape, spec, k, n_met)
+    if "descent" in others and dimension <= MAX_DIMENSION:
+        by_descent = descent_seconds(shape, spec, k, dimension)
         if finds_few or by_descent < SURELY * seconds:
             engine, seconds, finds_few = "descent", by_descent, False
     if "exact" in others and (finds_few or exact_seconds(shape, k) <= 2 * seconds):

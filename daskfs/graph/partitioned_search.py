@@ -30,7 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import JobError
-from daskfs.graph.engine import DESCENTS, Seen, engine_of_sample
+from daskfs.graph.engine import DESCENTS, engine_of_sample
 from daskfs.graph.neighbors import (
     SearchParameters,
     chosen_engine,
@@ -137,15 +137,12 @@ def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[
         cells = train_cells(sampled, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes)
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
-        seen_by_sample = Seen(
-            compared=space.n_components if is_sketched(space, spec) else None,
-            n_met=members.cell.size / len(judged) * n_samples / len(cells.cell_centers),
-            recall=space.kept * cells.expected_recall,
-            dimension=cells.dimension,
-        )
+        compared = replace(spec, projection=space.n_components if is_sketched(space, spec) else None)
+        n_met = members.cell.size / len(judged) * n_samples / len(cells.cell_centers)
+        expected_recall, dimension = space.kept * cells.expected_recall, cells.dimension
         # NN-descent would search rows filled with means
         others = [engine for engine in parameters.others if engine != "descent" or not tiles.is_pairwise]
-        engine = engine_of_sample(spec, tiles.shape, k, seen_by_sample, others)
+        engine = engine_of_sample(compared, tiles.shape, k, others, n_met, expected_recall, dimension)
         if engine in DESCENTS and n_samples <= min(plan.max_members, ONE_GROUP):
             cells = one_cell(sampled)
             members = assign_rows(judged, cells)
@@ -166,8 +163,8 @@ def cut_cells(context: Context, parameters: CellsParameters, unit: int) -> dict[
         "copies": members.row.size / len(judged),
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
-        "expected_recall": space.kept if engine in DESCENTS else seen_by_sample.recall,
-        "dimension": seen_by_sample.dimension,
+        "expected_recall": space.kept if engine in DESCENTS else expected_recall,
+        "dimension": dimension,
         "engine": engine,
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
@@ -545,38 +542,27 @@ def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
 
 def _centering(search: Search) -> tuple[Cost, ...]:
     """Return the memory costs of centering a dense sample, of finding directions, and of evaluating them."""
-    n, dtype = search.n_sampled, str(search.dtype)
-    sample = (Array("rows of the sample", (n, search.shape.n_features), dtype),)
+    n, n_features, dtype = search.n_sampled, search.shape.n_features, str(search.dtype)
+    sample = (Array("rows of the sample", (n, n_features), dtype),)
     moved = (*sample, *_centering_cost(search, n))
     if search.spec.projection is None:
         return (moved,)
     n_fitting, n_judging = (min(2 * rows, n) for rows in (FITTING_ROWS, JUDGING_ROWS))
-    unit = (Array("unit rows", (n, search.shape.n_features)),) if search.spec.metric not in LENGTHS else ()
-    fitting = Array("rows that directions are found from", (n_fitting, search.shape.n_features), dtype)
+    unit = (Array("unit rows", (n, n_features)),) if search.spec.metric not in LENGTHS else ()
+    fitting = Array("rows that directions are found from", (n_fitting, n_features), dtype)
+    queries = (3, ASKED_ROWS, n_features)
+    judging = (*sample, *unit, Array("rows that judge the directions", (n_judging, n_features), "float32"))
     return (
         moved,
         (*sample, *unit, fitting, *_centering_cost(search, n_fitting)),
-        (*sample, *unit, *fullest(_centering_cost(search, n_judging), _judging(search, n_judging))),
-    )
-
-
-def _judging(search: Search, n_rows: int) -> Cost:
-    """Return the memory cost of dense rows that evaluate directions, and of distances between them."""
-    n_features = search.shape.n_features
-    return (
-        Array("rows that judge the directions", (n_rows, n_features), "float32"),
-        *fullest(
-            (
-                Array("their operand", (n_rows, n_features), "float32"),
-                Array(
-                    "rows that ask, their operand, and their factor of the product",
-                    (3, ASKED_ROWS, n_features),
-                    "float32",
-                ),
-                Array("products, and what is sorted of them", (2, ASKED_ROWS, n_rows), "float32"),
-            ),
-            (Array("distances in each choice of directions", (3, ASKED_ROWS, n_rows)),),
+        (*sample, *unit, *_centering_cost(search, n_judging)),
+        (
+            *judging,
+            Array("their operand", (n_judging, n_features), "float32"),
+            Array("rows that ask, their operand, and their factor of the product", queries, "float32"),
+            Array("products, and what is sorted of them", (2, ASKED_ROWS, n_judging), "float32"),
         ),
+        (*judging, Array("distances in each choice of directions", (3, ASKED_ROWS, n_judging))),
     )
 
 

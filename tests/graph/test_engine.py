@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 
 from daskfs import knn_graph
 from daskfs.graph import engine
-from daskfs.graph.engine import MAX_DIMENSION, Seen, engine_of_sample, resolve_engine
+from daskfs.graph.engine import MAX_DIMENSION, engine_of_sample, resolve_engine
 from daskfs.graph.partitioned_search import CellsParameters
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
@@ -98,9 +99,8 @@ def test_what_the_sample_says_is_weighed_against_sizes() -> None:
     shape, spec = plan_shape(20_000, 1000, "float32", None, GiB), GraphSpec(engine="cells", recall=0.98)
 
     def chosen(compared: int | None, n_met: float, recall: float, dimension: float = 99, *others: Engine) -> Engine:
-        return engine_of_sample(
-            spec, shape, 10, Seen(compared, n_met, recall, dimension), others or ["exact", "descent"]
-        )
+        searched = replace(spec, projection=compared)
+        return engine_of_sample(searched, shape, 10, others or ["exact", "descent"], n_met, recall, dimension)
 
     assert chosen(64, 2500, 0.97) == "cells"
     assert chosen(64, 2500, 0.95) == "exact"
