@@ -309,14 +309,6 @@ def edge_blocks(context: Context, name: str, k: int, stretch: int | None = None)
             start += counts.size
 
 
-def incoming_blocks(context: Context, name: str, k: int, stretch: int, segment: int) -> Iterator[Edges]:
-    """Yield (own row, other row, length) of the edges of a stretch that rows before it, or after it, list."""
-    if name != GIVEN:
-        columns = ("rows", "others", "lengths")
-        for row, other, length in _read_segment(context.store, name, k, stretch, segment, columns):
-            yield row.astype(np.int64), other.astype(np.int64), length
-
-
 def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
     """Yield the lengths of all edges, arrays of shape (n_edges,), float64."""
     if name == GIVEN:
@@ -381,8 +373,11 @@ def weight_edges(context: Context, parameters: WeightsParameters, unit: int) -> 
     n_edges = n_underflow = 0
 
     def add_incoming(segment: int) -> None:
-        for row, other, value in incoming_blocks(context, graph, k, unit, segment):
-            np.add.at(degrees, row - unit_rows.start, weigh(row, other, value, weighting, t))
+        if graph == GIVEN:
+            return
+        for row, other, length in _read_segment(store, graph, k, unit, segment, ("rows", "others", "lengths")):
+            row, other = row.astype(np.int64), other.astype(np.int64)
+            np.add.at(degrees, row - unit_rows.start, weigh(row, other, length, weighting, t))
 
     # in the order of the rows that list the edges, so that degrees do not depend on the stretches, to the bit
     add_incoming(BEFORE)
