@@ -149,7 +149,7 @@ class CodeGram:
             self._multiply(ours, theirs)
 
     def _multiply(self, ours: np.ndarray, theirs: np.ndarray) -> None:
-        coarse = (ours.astype(np.float32), theirs.astype(np.float32))
+        coarse = ours.astype(np.float32), theirs.astype(np.float32)
         for i in self._panels[0]:
             for j in self._panels[1]:
                 if len(self._sides) == 1 and j.start < i.start:
@@ -187,8 +187,10 @@ def squares_by_column(matrix: np.ndarray, left: Sequence[np.ndarray], right: Seq
     `left` and `right` are the tables. The matrix is overwritten.
     """
     np.multiply(matrix, matrix, out=matrix)
-    rows = np.add.reduceat(matrix, _starts(left), axis=0)
-    return np.add.reduceat(rows, _starts(right), axis=1)
+    for axis, tables in enumerate((left, right)):
+        starts = np.cumsum([0, *(table.shape[0] for table in tables[:-1])])
+        matrix = np.add.reduceat(matrix, starts, axis=axis)
+    return matrix
 
 
 def with_lost_traces(
@@ -214,7 +216,3 @@ def with_lost_traces(
     )
     lost = (np.multiply.outer(means, others) - np.multiply.outer(traces, other_traces)) / total
     return np.minimum(squared + np.maximum(1.0 - squared, 0.0) * lost, 1.0)
-
-
-def _starts(tables: Sequence[np.ndarray]) -> np.ndarray:
-    return np.cumsum([0, *(table.shape[0] for table in tables[:-1])])

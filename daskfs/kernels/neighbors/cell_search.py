@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from daskfs.kernels.blocks import Block
@@ -17,6 +19,9 @@ from daskfs.kernels.neighbors.rows import (
     prepare_sketch,
 )
 from daskfs.kernels.statistics.moments import row_blocks
+
+if TYPE_CHECKING:  # importing it imports numba
+    from daskfs.kernels.neighbors.nearest_lists import Lists
 
 SPARE = 6
 """Candidates kept beyond the k nearest, because float32 products order them only approximately."""
@@ -73,6 +78,9 @@ def cell_neighbors(
             return prepare_sketch(compared[members], like)
         return prepare_rows(compared[members], metric, like)
 
+    # numba takes half a second to load, which exact searches do without
+    from daskfs.kernels.neighbors.nearest_lists import PRODUCT_ERROR, Lists
+
     n_members = is_home.size
     first = cell[starts[:-1]]
     home = np.where(is_home, first, -1).astype(np.int64)
@@ -80,14 +88,16 @@ def cell_neighbors(
     probing = np.repeat(np.arange(n_members), np.diff(starts))
     order = np.argsort(cell, kind="stable")
     members_of = np.split(probing[order], np.searchsorted(cell[order], np.arange(1, n_cells)))
-    lists = _Lists(n_members, width or k + SPARE, starts, cell)
+    shape = n_members, width or k + SPARE
+    squares, names = np.full(shape, np.inf), np.full(shape, -1, np.int32)
+    lists = Lists(squares, names, np.asarray(starts, np.int64), np.asarray(cell, np.int32))
     for number, members in enumerate(members_of):
         base, guests = members[home[members] == number], members[first[members] == number]
         if base.size:
             rows = prepared(base)
             queries = rows if guests.size == base.size else prepared(guests, rows)
             nothing_met = np.full(guests.size, -1)
-            lists.offer(queries, guests, np.ones(guests.size, np.bool_), nothing_met, rows, base, base_takes=False)
+            _offer(lists, queries, guests, np.ones(guests.size, np.bool_), nothing_met, rows, base, base_takes=False)
     for number, members in enumerate(members_of):
         is_base = home[members] == number
         base, others = members[is_base], members[~is_base]
@@ -97,8 +107,46 @@ def cell_neighbors(
             searches = first[others] != number
             # a pair that meets in two cells is taken from the lower-numbered one
             met = np.where(home[others] < number, home[others], -1)
-            lists.offer(prepared(others, rows), others, searches, met, rows, base, base_takes=True)
-    return lists.measured(X, metric, k, are_close=sketch is None)
+            _offer(lists, prepared(others, rows), others, searches, met, rows, base, base_takes=True)
+    if sketch is None:  # then squares have a relative error of at most PRODUCT_ERROR, and few need be measured
+        # with a relative error e, a length may be the shorter one if it is up to 1 + 3 e times the other
+        names[squares > squares[:, [min(k, names.shape[1]) - 1]] * (1 + 3 * PRODUCT_ERROR)] = -1
+    return nearest_measured(metric_rows(X, metric), names, k)
+
+
+def _offer(
+    lists: Lists,
+    queries: Rows,
+    asked_members: np.ndarray,
+    asked_takes: np.ndarray,
+    asked_met: np.ndarray,
+    base: Rows,
+    base_members: np.ndarray,
+    *,
+    base_takes: bool,
+) -> None:
+    """Offer all pairs of two sets of rows to those of them that take candidates.
+
+    `queries` are prepared ``like`` `base`; the numbers of both are `asked_members` and `base_members`, int64. Whether
+    they take candidates say `asked_takes`, shape (n_asked,), bool, and `base_takes`. `asked_met`, shape (n_asked,),
+    int64, is the cell in which a row has met the members that probe it; -1 for none.
+    """
+    from daskfs.kernels.neighbors.nearest_lists import Bounds, Side, offer_pairs, offer_products
+
+    doubtful = np.empty((DOUBTFUL_PAIRS + base.n_rows, 2), np.int64)
+    takes, met = np.full(base.n_rows, base_takes), np.full(base.n_rows, -1)
+    for tile in row_blocks(queries.n_rows, tile_rows(queries, base)):
+        rows = queries.part(tile)
+        products, half_widths, errors = tile_bounds(rows, base).as_products()
+        bounds = Bounds(products, half_widths, base.scale**2)
+        a = Side(asked_members[tile], errors[0], asked_takes[tile], asked_met[tile])
+        b = Side(base_members, errors[1], takes, met)
+        start = 0
+        while start < rows.n_rows:
+            start, n_doubtful = offer_products(bounds, start, a, b, lists, doubtful)
+            i, j = doubtful[:n_doubtful].T
+            squares = measured_squares(rows, i, base, j, compiles=True)
+            offer_pairs(a.members[i], b.members[j], squares, a.takes[i], b.takes[j], lists)
 
 
 def fill_short_lists(X: Block, metric: Metric, is_home: np.ndarray, indices: np.ndarray, distances: np.ndarray) -> None:
@@ -123,72 +171,6 @@ def fill_short_lists(X: Block, metric: Metric, is_home: np.ndarray, indices: np.
         exact_lists = exact_neighbors(prepare_rows(X[short], metric, base), short, base, block.start, k)
         names, squares = nearest_distinct(np.hstack([names, exact_lists[0]]), np.hstack([squares, exact_lists[1]]), k)
     indices[short], distances[short] = names, squares
-
-
-class _Lists:
-    """The nearest candidates so far of every member."""
-
-    def __init__(self, n_members: int, width: int, starts: np.ndarray, cell: np.ndarray) -> None:
-        # numba takes half a second to load, which exact searches do without
-        from daskfs.kernels.neighbors import nearest_lists
-
-        self._passes = nearest_lists
-        squares, names = np.full((n_members, width), np.inf), np.full((n_members, width), -1, np.int32)
-        probes = np.asarray(starts, np.int64), np.asarray(cell, np.int32)
-        self._lists = nearest_lists.Lists(squares, names, *probes)
-
-    def offer(
-        self,
-        queries: Rows,
-        asked_members: np.ndarray,
-        asked_takes: np.ndarray,
-        asked_met: np.ndarray,
-        base: Rows,
-        base_members: np.ndarray,
-        *,
-        base_takes: bool,
-    ) -> None:
-        """Offer all pairs of two sets of rows to those of them that take candidates.
-
-        Parameters
-        ----------
-        queries, base
-            Rows; `queries` prepared ``like`` `base`.
-        asked_members, base_members
-            Their numbers, shapes (n_asked,) and (n_base,), int64.
-        asked_takes, base_takes
-            Whether they take candidates; `asked_takes` has shape (n_asked,), bool.
-        asked_met
-            Cell in which a row has met the members that probe it, shape (n_asked,), int64; -1 for none.
-        """
-        Bounds, Side = self._passes.Bounds, self._passes.Side
-        doubtful = np.empty((DOUBTFUL_PAIRS + base.n_rows, 2), np.int64)
-        takes, met = np.full(base.n_rows, base_takes), np.full(base.n_rows, -1)
-        for tile in row_blocks(queries.n_rows, tile_rows(queries, base)):
-            rows = queries.part(tile)
-            products, half_widths, errors = tile_bounds(rows, base).as_products()
-            bounds = Bounds(products, half_widths, base.scale**2)
-            a = Side(asked_members[tile], errors[0], asked_takes[tile], asked_met[tile])
-            b = Side(base_members, errors[1], takes, met)
-            start = 0
-            while start < rows.n_rows:
-                start, n_doubtful = self._passes.offer_products(bounds, start, a, b, self._lists, doubtful)
-                i, j = doubtful[:n_doubtful].T
-                squares = measured_squares(rows, i, base, j, compiles=True)
-                self._passes.offer_pairs(a.members[i], b.members[j], squares, a.takes[i], b.takes[j], self._lists)
-
-    def measured(self, X: Block, metric: Metric, k: int, *, are_close: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k nearest by measured distance.
-
-        With `are_close`, offered distances have a relative error of at most ``PRODUCT_ERROR``, and only candidates
-        that may be among the nearest are measured.
-        """
-        names, offered = self._lists.names, self._lists.squares
-        if are_close:
-            # with a relative error e, a length may be the shorter one if it is up to 1 + 3 e times the other
-            limits = offered[:, [min(k, names.shape[1]) - 1]] * (1 + 3 * self._passes.PRODUCT_ERROR)
-            names[offered > limits] = -1
-        return nearest_measured(metric_rows(X, metric), names, k)
 
 
 def nearest_measured(rows: Rows, names: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -210,24 +210,17 @@ def train_cells(
     rows = sample.rows[trained]
     group_centers, offsets = _balanced_kmeans(rows, n_groups, generator)
     home, _ = _nearest(rows, group_centers, offsets)
-    is_large_enough = np.bincount(home, minlength=len(group_centers)) * len(group_centers) >= LEAST_GROUP_SHARE * len(
-        rows
-    )
-    if not is_large_enough.all():  # a few outliers are too little work for a task, and find too few neighbors alone
-        group_centers, offsets = (
-            group_centers[is_large_enough],
-            offsets[is_large_enough] - offsets[is_large_enough].min(),
-        )
-        home, _ = _nearest(rows, group_centers, offsets)
-    order = np.argsort(home, kind="stable")
     sizes = np.bincount(home, minlength=len(group_centers))
-    parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
-    cells_of_groups = [cells_of(rows[part], n_cells * part.size / len(rows), generator) for part in parts]
-    starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in cells_of_groups])])
-    cell_sizes = np.concatenate([sizes_of_group for _, sizes_of_group in cells_of_groups]) * (
-        sample.n_samples / len(rows)
-    )
-    centers = np.concatenate([centers for centers, _ in cells_of_groups])
+    is_large_enough = sizes * len(sizes) >= LEAST_GROUP_SHARE * len(rows)
+    if not is_large_enough.all():  # a few outliers are too little work for a task, and find too few neighbors alone
+        group_centers, offsets = group_centers[is_large_enough], offsets[is_large_enough]
+        offsets -= offsets.min()
+        home, _ = _nearest(rows, group_centers, offsets)
+    parts = [np.flatnonzero(home == group) for group in range(len(group_centers))]
+    of_groups = [cells_of(rows[part], n_cells * part.size / len(rows), generator) for part in parts]
+    centers, cell_sizes = map(np.concatenate, zip(*of_groups, strict=True))
+    cell_sizes *= sample.n_samples / len(rows)
+    starts = np.concatenate([[0], np.cumsum([len(group) for group, _ in of_groups])])
     share = 0.0 if trained.all() else len(rows) / sample.n_samples
     cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS_MET * n_neighbors, share)
     return _calibrate_reach(sample, trained, cells, n_neighbors, recall, max_probes, generator)
@@ -591,6 +584,7 @@ def split_large(
     by row order.
     """
     for depth in range(MAX_SPLITS):
+        by_order = depth == MAX_SPLITS - 1
         sizes = np.bincount(cell[starts[:-1]][is_home], minlength=int(cell.max(initial=0)) + 1)
         large = np.flatnonzero(sizes > LARGE_CELL)
         if not large.size:
@@ -602,25 +596,18 @@ def split_large(
         n_cells = sizes.size
         for number in large:
             pairs = np.flatnonzero(cell == number)
-            rows, is_own = rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0)
-            home_members = np.flatnonzero(is_own)
-            n_parts = home_members.size * 4 // LARGE_CELL
-            count = (
-                home_members.size
-                if home_members.size <= 2 * LARGE_CELL
-                else max(LARGE_CELL, SAMPLED_PER_PART * n_parts)
-            )
+            rows = rows_of(member[pairs])
+            home_members = np.flatnonzero(is_home[member[pairs]] & (rank[pairs] == 0))
+            n_home = home_members.size
+            n_parts = n_home * 4 // LARGE_CELL
+            count = n_home if n_home <= 2 * LARGE_CELL else max(LARGE_CELL, SAMPLED_PER_PART * n_parts)
             shown = np.sort(np.random.default_rng([seed, int(number)]).choice(home_members, size=count, replace=False))
             # parts are larger than cells: rows probe fewer of them
-            most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * n_parts / home_members.size)
-            cells = train_cells(
-                Sample(rows[shown], home_members.size), 1, n_parts, n_neighbors, (1 + recall) / 2, seed, most
-            )
+            most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * n_parts / n_home)
+            cells = train_cells(Sample(rows[shown], n_home), 1, n_parts, n_neighbors, (1 + recall) / 2, seed, most)
             trained = np.zeros(len(rows), dtype=bool)
-            trained[shown[training_rows(shown.size, home_members.size, n_parts)]] = True
-            row_places, new, order = _parts(
-                assign_rows(rows, cells, trained), home_members, by_order=depth == MAX_SPLITS - 1
-            )
+            trained[shown[training_rows(shown.size, n_home, n_parts)]] = True
+            row_places, new, order = _parts(assign_rows(rows, cells, trained), home_members, by_order=by_order)
             parts.append((member[pairs][row_places], new + n_cells, rank[pairs][row_places] + order / (MAX_PROBES + 1)))
             n_cells += int(new.max()) + 1
         member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))

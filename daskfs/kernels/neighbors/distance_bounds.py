@@ -64,9 +64,9 @@ def float32_serves(queries: Rows, base: Rows) -> bool:
     pynndescent's function computes the distances.
     """
     may_miss = queries.has_missing or base.has_missing
-    if not base.is_own or (
-        is_sparse(base.values) and (may_miss or not dense_pays(base.values.nnz, *base.values.shape))
-    ):
+    if not base.is_own:
+        return False
+    if is_sparse(base.values) and (may_miss or not dense_pays(base.values.nnz, *base.values.shape)):
         return False
     return may_miss or (_keeps_digits(queries) and _keeps_digits(base))
 
@@ -185,13 +185,10 @@ class IncompleteProducts:
         """Return a mask of base rows that may be among the k nearest others, or tie with them."""
         own_rows = _own_rows(own_positions, self.upper.shape[1])
         self.lower[own_rows, own_positions[own_rows]] = self.upper[own_rows, own_positions[own_rows]] = np.inf
-        kth = _kth_smallest(self.upper, k)
-        return self._below(kth + np.abs(kth) * TIED)[:, None] >= self.lower
-
-    def _below(self, reach: np.ndarray) -> np.ndarray:
-        """Return the reach in the dtype of the bounds, rounded up but finite: it includes no infinite distance."""
-        most = np.finfo(self.lower.dtype).max
-        return np.nextafter(np.clip(reach, -most, most).astype(self.lower.dtype), most)
+        kth, most = _kth_smallest(self.upper, k), np.finfo(self.lower.dtype).max
+        # rounded up but finite: the reach includes no infinite distance
+        reach = np.clip(kth + np.abs(kth) * TIED, -most, most).astype(self.lower.dtype)
+        return np.nextafter(reach, most)[:, None] >= self.lower
 
     def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the squared distances of some pairs and their maximum errors."""

@@ -81,34 +81,29 @@ def exact_neighbors(
     """
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
+    width = min(k, base.n_rows)
     per_tile = min(tile_rows(queries, base), queries.n_rows)
     buffer = tile_buffer(queries, base, per_tile) if float32_serves(queries, base) else None
     for rows in row_blocks(queries.n_rows, per_tile):
-        indices[rows], distances[rows] = _tile_neighbors(
-            queries.part(rows), query_ids[rows], base, base_start, k, buffer
+        indices[rows, :width], distances[rows, :width] = _tile_neighbors(
+            queries.part(rows), query_ids[rows] - base_start, base, base_start, width, buffer
         )
     return indices, distances
 
 
 def _tile_neighbors(
-    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int, buffer: np.ndarray | None
+    queries: Rows, own_positions: np.ndarray, base: Rows, base_start: int, k: int, buffer: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    own_positions = query_ids - base_start
-    k_found = min(k, base.n_rows)
-    indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
-    distances = np.full((queries.n_rows, k), np.inf)
-    query, candidate = _candidates(queries, base, own_positions, k_found, buffer)
+    query, candidate = _candidates(queries, base, own_positions, k, buffer)
     squares = measured_squares(queries, query, base, candidate)
     n_found = np.bincount(query, minlength=queries.n_rows)
-    width = max(int(n_found.max(initial=0)), k_found)
+    width = max(int(n_found.max(initial=0)), k)
     place = np.arange(query.size) - np.repeat(np.cumsum(n_found) - n_found, n_found)
     lengths = np.full((queries.n_rows, width), np.inf)
     names = np.full((queries.n_rows, width), -1, dtype=np.int64)
     lengths[query, place], names[query, place] = squares, candidate + base_start
-    best = order_with_ties(lengths, names)[:, :k_found]
-    indices[:, :k_found] = np.take_along_axis(names, best, axis=1)
-    distances[:, :k_found] = metric_distances(np.take_along_axis(lengths, best, axis=1), base)
-    return indices, distances
+    best = order_with_ties(lengths, names)[:, :k]
+    return np.take_along_axis(names, best, axis=1), metric_distances(np.take_along_axis(lengths, best, axis=1), base)
 
 
 def _candidates(

@@ -145,10 +145,8 @@ class TargetRange:
     def add(self, values: np.ndarray, rows: np.ndarray) -> None:
         """Add targets, shape (n_rows,), float64, of rows, int64, ascending and higher than those before."""
         (low, first), (high, end) = self._start, self._stop
-        begun, ended = (
-            (values > low) | ((values == low) & (rows >= first)),
-            (values < high) | ((values == high) & (rows < end)),
-        )
+        begun = (values > low) | ((values == low) & (rows >= first))
+        ended = (values < high) | ((values == high) & (rows < end))
         is_inside = begun & ended
         self._own.append((values[is_inside], rows[is_inside]))
         for tied_rows, marked in zip(self._tied, ((values == low) & ~begun, (values == high) & ~ended), strict=True):
@@ -177,8 +175,6 @@ class _First:
         if self.keys.size == self._size:
             nearer = keys < self.keys[-1]
             values, rows, keys = values[nearer], rows[nearer], keys[nearer]
-        if not keys.size:
-            return
         keys = np.concatenate([self.keys, keys])
         order = np.argsort(keys, kind="stable")[: self._size]
         self.keys = keys[order]

@@ -8,6 +8,8 @@ processed four at a time, so that a running sum is loaded and stored once for fo
 
 The cost of an edge is gathering the rows of neighbors. The row at its far end is prefetched `AHEAD` edges early;
 without that, a processor waits for most of them if neighbors are scattered over a panel larger than the caches.
+
+Arrays are passed in C order, so that every function is compiled for one layout.
 """
 
 from __future__ import annotations
@@ -277,36 +279,31 @@ def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
         sums += partial
 
 
-def _in_c_order(values: np.ndarray, dtype: Any = None) -> np.ndarray:
-    """Return values in C order, so that every function is compiled for one layout."""
-    return np.ascontiguousarray(values, dtype=dtype)
-
-
 def weighted_sums(F: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Run :func:`daskfs.kernels.panel.numpy.weighted_sums` compiled."""
     sums = np.zeros((weights.shape[0], F.shape[1]))
-    _weighted_sums(_in_c_order(F), _in_c_order(weights), sums)
+    _weighted_sums(np.ascontiguousarray(F), np.ascontiguousarray(weights), sums)
     return sums
 
 
 def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Run :func:`daskfs.kernels.panel.numpy.deviation_sums` compiled."""
     sums, squares = np.zeros((2, weights.shape[0], F.shape[1]))
-    _deviation_sums(_in_c_order(F), center, _in_c_order(weights), sums, squares)
+    _deviation_sums(np.ascontiguousarray(F), center, np.ascontiguousarray(weights), sums, squares)
     return sums, squares
 
 
 def power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Run :func:`daskfs.kernels.panel.numpy.power_sums` compiled."""
     sums = np.zeros((4, F.shape[1]))
-    _power_sums(_in_c_order(F), center, factor, sums)
+    _power_sums(np.ascontiguousarray(F), center, factor, sums)
     return sums
 
 
 def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Run :func:`daskfs.kernels.panel.numpy.extremes` compiled."""
     low, high = F[0].copy(), F[0].copy()
-    _extremes(_in_c_order(F), low, high)
+    _extremes(np.ascontiguousarray(F), low, high)
     return low.astype(np.float64), high.astype(np.float64)
 
 
@@ -315,7 +312,7 @@ def compressed(F: np.ndarray) -> SparsePanel | None:
 
     Panels have at most 64 columns. Rows of one cache line are as near as their marks.
     """
-    F = _in_c_order(F)
+    F = np.ascontiguousarray(F)
     if F.shape[1] * F.itemsize <= CACHE_LINE or not _is_sparse(F, int(SPARSE_SHARE * F.size)):
         return None
     rows = np.empty((F.shape[0], 2), np.uint64)
@@ -329,11 +326,12 @@ def edge_sums(
 ) -> np.ndarray:
     """Run :func:`daskfs.kernels.panel.numpy.edge_sums` compiled; `sparse` is :func:`compressed` of F."""
     sums = np.zeros((weights.shape[0], F.shape[1]))
-    edges = _in_c_order(source, np.int64), _in_c_order(target, np.int64), _in_c_order(weights)
+    ends = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
+    weights = np.ascontiguousarray(weights)
     if sparse is None:
-        _edge_sums(_in_c_order(F), *edges, EDGE_BLOCK, sums)
+        _edge_sums(np.ascontiguousarray(F), *ends, weights, EDGE_BLOCK, sums)
     else:
-        _sparse_edge_sums(sparse.rows, sparse.values, *edges, EDGE_BLOCK, sums)
+        _sparse_edge_sums(sparse.rows, sparse.values, *ends, weights, EDGE_BLOCK, sums)
     return sums
 
 
@@ -342,8 +340,7 @@ def observed_edge_sums(
 ) -> EdgeSums:
     """Run :func:`daskfs.kernels.panel.numpy.observed_edge_sums` compiled."""
     total = no_edge_sums(weights.shape[0], F.shape[1])
-    ends = _in_c_order(source, np.int64), _in_c_order(target, np.int64)
-    _observed_edge_sums(
-        _in_c_order(F), center, *ends, _in_c_order(weights), EDGE_BLOCK, total.sums, total.low, total.high
-    )
+    ends = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
+    F, weights = np.ascontiguousarray(F), np.ascontiguousarray(weights)
+    _observed_edge_sums(F, center, *ends, weights, EDGE_BLOCK, total.sums, total.low, total.high)
     return total

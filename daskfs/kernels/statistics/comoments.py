@@ -104,9 +104,7 @@ class ComomentSum:
         self._waiting[:, :n] -= self._shift
         self._waiting[:, n:] = 0.0
         self._weights[n:] = 0.0
-        left = self._waiting
-        if self._weighted:
-            left = self._waiting * self._weights[:, None]
+        left = self._waiting * self._weights[:, None] if self._weighted else self._waiting
         self._total += float(self._weights[:n].sum()) if self._weighted else n
         for i, rows in enumerate(self._panels):
             sums = weighted_column_sums(self._weights, self._waiting[i]) if self._weighted else column_sums(left[i])
@@ -120,19 +118,17 @@ class ComomentSum:
         """Return the co-moments of all rows so far; nothing may be added afterwards."""
         if self._n_waiting:
             self._flush()
-        shift = np.zeros(self._width) if self._shift is None else self._flat(self._shift)
-        total = self._total
+        shift = np.zeros(self._width)
+        if self._shift is not None:
+            panels = zip(self._shift, self._panels, strict=True)
+            shift = np.concatenate([panel.ravel()[: c.stop - c.start] for panel, c in panels])
+        total, matrix = self._total, self._matrix
         if total <= 0:
-            return Comoments(0.0, np.stack([shift, self._sum]), self._matrix)
-        matrix = self._matrix
+            return Comoments(0.0, np.stack([shift, self._sum]), matrix)
         for rows in row_blocks(self._width, PRODUCT_COLUMNS):
             matrix[rows, rows.start :] -= np.multiply.outer(self._sum[rows], self._sum[rows.start :] / total)
         mirror_blocks(matrix, row_blocks(self._width, PRODUCT_COLUMNS))
         return Comoments(total, np.stack([shift, self._sum / total]), matrix)
-
-    def _flat(self, panels: np.ndarray) -> np.ndarray:
-        parts = [panel.ravel()[: c.stop - c.start] for panel, c in zip(panels, self._panels, strict=True)]
-        return np.concatenate(parts)
 
 
 def mirror_blocks(matrix: np.ndarray, blocks: Iterable[slice]) -> None:

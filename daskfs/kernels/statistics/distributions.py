@@ -119,9 +119,9 @@ def sorted_columns(
     """
     rows, counts = np.flatnonzero(codes >= 0), class_counts(codes, weights)
     row_codes = codes[rows]
-    of_rows = (np.cumsum(np.bincount(row_codes) > 0) - 1)[row_codes]
+    numbers = np.cumsum(np.bincount(row_codes) > 0) - 1
+    of_rows = numbers.astype(np.min_scalar_type(counts.size))[row_codes]
     of_weights = None if weights is None else weights[rows]
-    of_rows = of_rows.astype(np.min_scalar_type(counts.size))
     at_once = max(1, SORTED_VALUES // max(rows.size, counts.size * n_bins))
     for block in row_blocks(F.shape[1], max(GATHERED_COLUMNS, at_once)):
         gathered = np.ascontiguousarray(F[rows, block].T)

@@ -143,10 +143,10 @@ def _observed_sums(
         gone = np.isnan(values)
         count += passes.weighted_sums((~gone).astype(np.float64), block_weights)[0]
         gone |= block_weights.T == 0
-        for stand_in, extreme, of_both in ((np.inf, np.min, np.minimum), (-np.inf, np.max, np.maximum)):
-            values[gone] = stand_in
-            extremes = minimum if of_both is np.minimum else maximum
-            of_both(extremes, extreme(values, axis=0), out=extremes)
+        values[gone] = np.inf
+        np.minimum(minimum, values.min(axis=0), out=minimum)
+        values[gone] = -np.inf
+        np.maximum(maximum, values.max(axis=0), out=maximum)
         values[gone] = 0.0
         total += passes.weighted_sums(values, block_weights)[0]
     return count, total, minimum, maximum

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import factorial, prod
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import betainc, gammainc, gammaincc, ndtr
@@ -255,12 +255,12 @@ def _terms(pattern: Pattern) -> Mapping[tuple[Pattern, int], int]:
     Inclusion and exclusion turns sums over distinct indices, of which the expectation is known, into sums over all
     indices, on the side of M over the finer partitions and on the side of f over the coarser ones.
     """
-    slots = [number for number, size in enumerate(pattern) for _ in range(size)]
+    choices = [[[len(part) for part in parts] for parts in _partitions(range(size))] for size in pattern]
     coefficients: Counter[tuple[Pattern, int]] = Counter()
-    for finer in _refinements(slots):
+    for finer in product(*choices):
         sign = prod((-1) ** (len(inside) - 1) * factorial(len(inside) - 1) for inside in finer)
         blocks = [size for inside in finer for size in inside]
-        for groups in _partitions(list(range(len(blocks)))):
+        for groups in _partitions(range(len(blocks))):
             powers = tuple(sorted((sum(blocks[i] for i in group) for group in groups), reverse=True))
             if 1 not in powers:  # the values are centered
                 coefficient = prod((-1) ** (len(group) - 1) * factorial(len(group) - 1) for group in groups)
@@ -268,21 +268,12 @@ def _terms(pattern: Pattern) -> Mapping[tuple[Pattern, int], int]:
     return {key: count for key, count in coefficients.items() if count}
 
 
-def _refinements(slots: Sequence[int]) -> Iterator[list[list[int]]]:
-    """Yield the partitions of each block of slots, as the sizes of the parts by block."""
-    blocks = sorted(set(slots))
-    choices = [list(_partitions([i for i, slot in enumerate(slots) if slot == block])) for block in blocks]
-    for chosen in product(*choices):
-        yield [[len(part) for part in partition] for partition in chosen]
-
-
-def _partitions(items: list[Any]) -> Iterator[list[list[Any]]]:
+def _partitions(items: range) -> Iterator[list[list[int]]]:
     """Yield all partitions of some items."""
     if not items:
         yield []
         return
-    first, rest = items[0], items[1:]
-    for partition in _partitions(rest):
-        yield [[first], *partition]
+    for partition in _partitions(items[1:]):
+        yield [[items[0]], *partition]
         for number, part in enumerate(partition):
-            yield [*partition[:number], [first, *part], *partition[number + 1 :]]
+            yield [*partition[:number], [items[0], *part], *partition[number + 1 :]]

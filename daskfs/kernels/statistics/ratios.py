@@ -66,14 +66,8 @@ class LaplacianRatio:
         rest = d2 * (sum2 - d2) / total**2  # of B, off the diagonal
         lap_d = a * d - w_d
         across = w_d / total
-
-        def lap(x: np.ndarray, w_x: np.ndarray) -> np.ndarray:
-            return a * x - w_x
-
-        def centered(x: np.ndarray) -> np.ndarray:
-            return d * x - d * (d @ x) / total
-
-        L_a, L_b, B_a, B_b = lap(a, w_a), lap(b, w_d - w_d2 / total), centered(a), centered(b)
+        L_a, L_b = a * a - w_a, a * b - (w_d - w_d2 / total)
+        B_a, B_b = d * a - d * (d @ a) / total, d * b - d * (d @ b) / total
         traces = [
             (a**3).sum() + 3 * (a @ squares) - triangles,
             d @ (a**2 + squares) - (lap_d @ lap_d) / total,

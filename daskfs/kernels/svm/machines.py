@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskfs.kernels.svm.quadratic_program import BoxProgram, BoxSolution, by_blocks, solve_box
+from daskfs.kernels.svm.quadratic_program import BoxProgram, by_blocks, solve_box
 from daskfs.kernels.threads import sklearn_module
 
 LIBSVM_ROWS = 1000
@@ -55,7 +55,11 @@ def fit_machine(K: np.ndarray, y: np.ndarray, cost: np.ndarray, start: np.ndarra
         beta of a similar machine, shape (n,), float64.
     """
     program = BoxProgram(K, y, 0.0, np.minimum(0.0, cost * y), np.maximum(0.0, cost * y))
-    solution = _solve_program(program, y, cost, start)
+    if start is None and y.size < LIBSVM_ROWS:
+        start = cost * y / 2.0
+    solution = None if start is None else by_blocks(program, start)
+    if solution is None:
+        solution = solve_box(program, _libsvm_start(K, y, cost))
     f = K @ solution.x + solution.offset
     slack = np.maximum(0.0, 1.0 - y * f)
     squared_norm = float(solution.x @ (f - solution.offset))
@@ -64,15 +68,6 @@ def fit_machine(K: np.ndarray, y: np.ndarray, cost: np.ndarray, start: np.ndarra
     at_bound = np.abs(solution.x) >= cost * (1.0 - 1e-9)
     gap = (primal - dual) / max(primal, np.finfo(float).tiny)
     return Machine(solution.x, solution.offset, slack, squared_norm, float(at_bound.mean()), gap)
-
-
-def _solve_program(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndarray | None) -> BoxSolution:
-    if start is None and y.size < LIBSVM_ROWS:
-        start = cost * y / 2.0
-    solution = None if start is None else by_blocks(program, start)
-    if solution is None:
-        solution = solve_box(program, _libsvm_start(program.Q, y, cost))
-    return solution
 
 
 def _libsvm_start(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:

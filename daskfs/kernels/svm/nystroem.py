@@ -107,15 +107,11 @@ def landmark_sums(
     n_anchors
         Number of landmarks that each row is anchored to; 0 for no graph, where rows without a label do not count.
     """
-    sums: dict[str, np.ndarray] = {}
+    sums = _graph_sums(K, weights, n_anchors) if n_anchors else {}
     is_labeled = targets[:, 0] != 0
-    if n_anchors:
-        sums |= _graph_sums(K, weights, n_anchors)
     if not is_labeled.all():
         K, targets, weights = K[is_labeled], targets[is_labeled], None if weights is None else weights[is_labeled]
-        sums["gram"] = _gram(K, weights)
-    else:
-        sums["gram"] = sums["all_gram"] if n_anchors else _gram(K, weights)
+    sums["gram"] = sums["all_gram"] if n_anchors and is_labeled.all() else _gram(K, weights)
     counts = np.ones(len(K)) if weights is None else weights
     counted = counts[:, None] * targets
     sums["cross"] = K.T @ counted
@@ -148,11 +144,10 @@ def _anchor_weights(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
     n_rows, m = K.shape
     # rounded to 32 mantissa bits, so that the choice of equally near landmarks does not depend on how X is stored
     rounded = (K.view(np.int64) + 2**19) >> 20
-    nearest = (
-        np.argpartition(rounded, m - n_anchors, axis=1)[:, m - n_anchors :]
-        if n_anchors < m
-        else np.tile(np.arange(m), (n_rows, 1))
-    )
+    if n_anchors < m:
+        nearest = np.argpartition(rounded, m - n_anchors, axis=1)[:, m - n_anchors :]
+    else:
+        nearest = np.tile(np.arange(m), (n_rows, 1))
     values = np.take_along_axis(K, nearest, axis=1)
     total = values.sum(axis=1, keepdims=True)
     values /= np.where(total > 0, total, 1.0)  # a row with kernel value 0 at all landmarks has no edge

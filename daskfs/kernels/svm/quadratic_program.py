@@ -80,9 +80,8 @@ def solve_box(program: BoxProgram, start: np.ndarray) -> BoxSolution:
 
 
 def _scale(program: BoxProgram) -> float:
-    return KKT_TOLERANCE * max(
-        float(np.abs(program.q).max(initial=0.0)), float(np.diagonal(program.Q).max(initial=0.0))
-    )
+    largest = np.abs(program.q).max(initial=0.0), np.diagonal(program.Q).max(initial=0.0)
+    return KKT_TOLERANCE * float(max(largest))
 
 
 def by_blocks(program: BoxProgram, start: np.ndarray) -> BoxSolution | None:
@@ -123,7 +122,10 @@ def _with_sets(
     if free.size == 0:
         if abs(missing) > 1e-9 * max(1.0, float(np.abs(x).sum())):
             return None
-        offset = _middle(pull, at_lower, at_upper)
+        # the middle of the offsets that meet all conditions
+        ends = [float(pull[at_lower].max())] if at_lower.any() else []
+        ends += [float(pull[at_upper].min())] if at_upper.any() else []
+        offset = sum(ends) / max(len(ends), 1)
         return x, offset, offset - pull
     solve = _solver(program.Q if is_all else program.Q[np.ix_(free, free)])
     if solve is None:
@@ -146,13 +148,6 @@ def _with_sets(
     return x, offset, gradient
 
 
-def _middle(pull: np.ndarray, at_lower: np.ndarray, at_upper: np.ndarray) -> float:
-    """Return the middle of the offsets that meet all conditions when no variable is free."""
-    ends = [float(pull[at_lower].max())] if at_lower.any() else []
-    ends += [float(pull[at_upper].min())] if at_upper.any() else []
-    return sum(ends) / max(len(ends), 1)
-
-
 def _solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
     """Return a solver of a system, None if it cannot be factorized."""
     ridge = RIDGE * float(np.trace(system)) / len(system)
@@ -170,8 +165,7 @@ def _solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
 
 def _by_pairs(program: BoxProgram, x: np.ndarray) -> tuple[np.ndarray, bool]:
     """Take steps over two variables at a time; return x, and whether it meets the conditions."""
-    x, Q = x.copy(), program.Q
-    x = _summing(program, x)
+    x, Q = _summing(program, x.copy()), program.Q
     gradient, diagonal = Q @ x - program.q, np.diagonal(Q)
     tolerance = _scale(program)
     can_rise, can_fall = x < program.upper, x > program.lower
@@ -197,8 +191,8 @@ def _summing(program: BoxProgram, x: np.ndarray) -> np.ndarray:
     if missing == 0.0:
         return x
     room = program.upper - x if missing > 0 else x - program.lower
-    if np.isinf(room).any():
-        wide = np.isinf(room)
+    wide = np.isinf(room)
+    if wide.any():
         return np.where(wide, x + missing / wide.sum(), x)
     return np.clip(x + missing * room / max(float(room.sum()), 1e-300), program.lower, program.upper)
 
