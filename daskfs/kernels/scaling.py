@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import nearest
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
 from daskfs.kernels.statistics.streaming_median import streamed_median
 
@@ -158,9 +158,9 @@ def _target(number: str) -> float:
 
 
 @lru_cache(maxsize=64)
-def steps_of(scaling: Scaling) -> Steps:
-    """Parse a chain that :func:`scaling_text` spelled."""
-    options = dict(part.partition("=")[::2] for part in _PLUS.split(scaling))
+def steps_of(scaling: Scaling | None) -> Steps:
+    """Parse a chain that :func:`scaling_text` spelled; None is one without steps."""
+    options = dict(part.partition("=")[::2] for part in _PLUS.split(scaling or ""))
     total: float | Literal["median"] | None = "median" if "total" in options else None
     if options.get("total"):
         total = float(options["total"])
@@ -174,10 +174,10 @@ def of_half(scaling: Scaling | None, half: int) -> Scaling:
 
 def half_of(scaling: Scaling | None) -> int | None:
     """Return the half of the columns, 0 or 1, that a chain is for; None for all of them."""
-    return None if scaling is None else steps_of(scaling).half
+    return steps_of(scaling).half
 
 
-def without_columns(X: np.ndarray | sp.csr_matrix, left_out: np.ndarray) -> np.ndarray | sp.csr_matrix:
+def without_columns(X: Block, left_out: np.ndarray) -> Block:
     """Return a copy with zeros in the columns of a mask, shape (n_columns,), bool; entries of CSR rows are dropped."""
     if not is_sparse(X):
         return np.where(left_out, X.dtype.type(0), X)
@@ -191,20 +191,17 @@ def without_zscore(scaling: Scaling | None) -> Scaling | None:
 
     For callers that z-scores do not affect, or that center and scale columns themselves.
     """
-    if scaling is None or steps_of(scaling).last != "zscore":
-        return scaling
-    return steps_of(scaling).first
+    steps = steps_of(scaling)
+    return steps.first if steps.last == "zscore" else scaling
 
 
 def ends_with(scaling: Scaling | None, last: Literal["unit", "zscore"]) -> bool:
     """Return whether the last step of a chain is `last`."""
-    return scaling is not None and steps_of(scaling).last == last
+    return steps_of(scaling).last == last
 
 
 def row_statistics(scaling: Scaling | None) -> int:
     """Return the number of per-row statistics that a chain needs when only some columns are loaded."""
-    if scaling is None:
-        return 0
     steps = steps_of(scaling)
     return (steps.total is not None) + (steps.last == "unit")
 
@@ -247,7 +244,7 @@ def inverse_or_zero(values: np.ndarray) -> np.ndarray:
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
-def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+def row_norms(X: Block) -> np.ndarray:
     """Return the Euclidean norm of each row of X, dense or CSR, ignoring NaN; shape (n_rows,), float64.
 
     Rows are divided by their largest value first, so that no square overflows or underflows.
@@ -269,7 +266,7 @@ def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     return norms
 
 
-def squared_lengths(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+def squared_lengths(X: Block) -> np.ndarray:
     """Return the squared Euclidean norm of each row of X, dense or CSR; shape (n_rows,), dtype of X."""
     if is_sparse(X):
         if not X.has_canonical_format:  # duplicate entries are summed before they are squared
@@ -280,7 +277,7 @@ def squared_lengths(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     return np.einsum("ij,ij->i", X, X)
 
 
-def row_sums(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+def row_sums(X: Block) -> np.ndarray:
     """Return the sum of each row of X, dense or CSR, ignoring NaN; shape (n_rows,), float64."""
     if is_sparse(X):
         return np.asarray(_without_missing(X.astype(np.float64)).sum(axis=1)).ravel()
@@ -314,9 +311,7 @@ def row_factors(sums: np.ndarray, target: float) -> np.ndarray:
     return np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)
 
 
-def scale_rows(
-    X: np.ndarray | sp.csr_matrix, scaling: Scaling, columns: ColumnScale | None = None, rows: RowScale | None = None
-) -> np.ndarray | sp.csr_matrix:
+def scale_rows(X: Block, scaling: Scaling, columns: ColumnScale | None = None, rows: RowScale | None = None) -> Block:
     """Return a rescaled copy of a block, float64.
 
     Parameters
@@ -357,7 +352,7 @@ def scale_rows(
     return X
 
 
-def _multiply_rows(X: np.ndarray | sp.csr_matrix, factors: np.ndarray) -> None:
+def _multiply_rows(X: Block, factors: np.ndarray) -> None:
     if is_sparse(X):  # a product with a diagonal matrix would drop the entries that meet a 0, NaN included
         X.data *= np.repeat(factors, np.diff(X.indptr))
     else:

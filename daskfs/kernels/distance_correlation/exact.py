@@ -193,9 +193,8 @@ class DistanceSum:
         used = np.flatnonzero(weights)
         values, weights = values[used], weights[used]
         steps = _Steps(values)
-        above = steps.above(values)
-        if above.size:
-            self._sum += (above * (-2.0 * weights[steps.column] * steps.size)[:, None]).T @ above
+        if steps.above.size:
+            self._sum += (steps.above * (-2.0 * weights[steps.column] * steps.size)[:, None]).T @ steps.above
         values, weights = values[steps.others], weights[steps.others]
         for rows in _blocks(self._shares.size):
             block = self._sum[rows, rows.start :]  # the lower triangle follows by symmetry
@@ -224,9 +223,8 @@ class DistanceSum:
         """
         products = np.zeros(len(values))
         steps = _Steps(values)
-        above = steps.above(values)
-        if above.size:
-            forms = np.einsum("sa,sa->s", above @ self._sum, above)
+        if steps.above.size:
+            forms = np.einsum("sa,sa->s", steps.above @ self._sum, steps.above)
             np.add.at(products, steps.column, -2.0 * steps.size * forms)
         for rows in _blocks(self._shares.size):
             block = self._sum[rows, rows.start :]
@@ -246,7 +244,8 @@ class DistanceSum:
 class _Steps:
     """Steps between neighboring values, of the columns with few values.
 
-    `column` is the column of each step and `size` its length; `others` are the columns with many values.
+    `column` is the column of each step and `size` its length; `above`, shape (n_steps, n_rows), float64, is 1 where a
+    row is above a step. `others` are the columns with many values.
     """
 
     def __init__(self, values: np.ndarray) -> None:
@@ -256,8 +255,6 @@ class _Steps:
         self.others = np.flatnonzero(~few)
         self.column, places = np.nonzero((gaps > 0) & few[:, None])
         self.size = gaps[self.column, places]
-        self._threshold = ordered[self.column, places]
-
-    def above(self, values: np.ndarray) -> np.ndarray:
-        """Return 1.0 where a row is above a step, shape (n_steps, n_rows), float64."""
-        return (values[self.column] > self._threshold[:, None]).astype(np.float64)
+        threshold = ordered[self.column, places]
+        del ordered, gaps
+        self.above = (values[self.column] > threshold[:, None]).astype(np.float64)

@@ -211,8 +211,7 @@ def with_lost_traces(
     total
         Number of rows, or the sum of their weights.
     """
-    (means, others), (traces, other_traces) = (
-        [np.array([getattr(one, name) for one in maps]) for maps in (left, right)] for name in ("mean", "trace")
-    )
-    lost = (np.multiply.outer(means, others) - np.multiply.outer(traces, other_traces)) / total
+    means = [np.array([one.mean for one in maps]) for maps in (left, right)]
+    traces = [np.array([one.trace for one in maps]) for maps in (left, right)]
+    lost = (np.multiply.outer(*means) - np.multiply.outer(*traces)) / total
     return np.minimum(squared + np.maximum(1.0 - squared, 0.0) * lost, 1.0)

@@ -150,14 +150,12 @@ def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
         rows = metric_rows(X, metric)
         return replace(rows, operand=rows.values, squares=np.zeros(rows.n_rows))
     values, is_zero = as_metric_rows(X, metric)
-    center, scale = None, 1.0
+    center, scale = (None, 1.0) if like is None else (like.center, like.scale)
     if is_sparse(values):
         operand: Any = values.astype(np.float64)
         squares = squared_lengths(operand)
     else:
-        if like is not None:
-            center, scale = like.center, like.scale
-        elif metric in LENGTHS:
+        if like is None and metric in LENGTHS:
             center = values.mean(axis=0, dtype=np.float64)
             scale = _operand_scale(column_spread(values, center))
         operand, squares = operand_of(values, center, scale, np.float32)

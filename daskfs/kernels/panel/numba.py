@@ -132,14 +132,12 @@ def _ask(flat: np.ndarray, width: int, target: np.ndarray, first: int) -> None:
 
 
 @compiled
-def _edge_sums(
-    F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, block: int, sums: np.ndarray
-) -> None:
+def _edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, sums: np.ndarray) -> None:
     width, n_edges = F.shape[1], source.shape[0]
     flat = F.reshape(-1)
     square, partial = np.empty((4, width)), np.empty_like(sums)
-    for start in range(0, n_edges, block):
-        stop = min(start + block, n_edges)
+    for start in range(0, n_edges, EDGE_BLOCK):
+        stop = min(start + EDGE_BLOCK, n_edges)
         partial[:] = 0.0
         for e in range(start, stop, 4):
             _ask(flat, width, target, e + AHEAD)
@@ -193,19 +191,13 @@ def _gather(F: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
 
 @compiled
 def _sparse_edge_sums(
-    rows: np.ndarray,
-    values: np.ndarray,
-    source: np.ndarray,
-    target: np.ndarray,
-    weights: np.ndarray,
-    block: int,
-    sums: np.ndarray,
+    rows: np.ndarray, values: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, sums: np.ndarray
 ) -> None:
     """Add what :func:`_edge_sums` adds, without the columns that are 0 at both ends: 0 changes no sum."""
     n_edges, one, flat = source.shape[0], np.uint64(1), rows.reshape(-1)
     partial = np.empty_like(sums)
-    for start in range(0, n_edges, block):
-        stop = min(start + block, n_edges)
+    for start in range(0, n_edges, EDGE_BLOCK):
+        stop = min(start + EDGE_BLOCK, n_edges)
         partial[:] = 0.0
         for e in range(start, stop):
             if e + 2 * AHEAD < n_edges:
@@ -234,13 +226,12 @@ def _sparse_edge_sums(
 
 
 @compiled
-def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
+def _observed_edge_sums(
     F: np.ndarray,
     center: np.ndarray,
     source: np.ndarray,
     target: np.ndarray,
     weights: np.ndarray,
-    block: int,
     sums: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
@@ -250,8 +241,8 @@ def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
     terms = np.empty((4, 4, width))
     square, present, deviation, spread = terms[0], terms[1], terms[2], terms[3]
     partial = np.empty_like(sums)
-    for start in range(0, n_edges, block):
-        stop = min(start + block, n_edges)
+    for start in range(0, n_edges, EDGE_BLOCK):
+        stop = min(start + EDGE_BLOCK, n_edges)
         partial[:] = 0.0
         for e in range(start, stop, 4):
             _ask(flat, width, target, e + AHEAD)
@@ -329,9 +320,9 @@ def edge_sums(
     ends = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
     weights = np.ascontiguousarray(weights)
     if sparse is None:
-        _edge_sums(np.ascontiguousarray(F), *ends, weights, EDGE_BLOCK, sums)
+        _edge_sums(np.ascontiguousarray(F), *ends, weights, sums)
     else:
-        _sparse_edge_sums(sparse.rows, sparse.values, *ends, weights, EDGE_BLOCK, sums)
+        _sparse_edge_sums(sparse.rows, sparse.values, *ends, weights, sums)
     return sums
 
 
@@ -342,5 +333,5 @@ def observed_edge_sums(
     total = no_edge_sums(weights.shape[0], F.shape[1])
     ends = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
     F, weights = np.ascontiguousarray(F), np.ascontiguousarray(weights)
-    _observed_edge_sums(F, center, *ends, weights, EDGE_BLOCK, total.sums, total.low, total.high)
+    _observed_edge_sums(F, center, *ends, weights, total.sums, total.low, total.high)
     return total

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 
 CENTERED_VALUES = 2**18
 SPARSE_ROWS = 2**14
@@ -41,11 +41,11 @@ class CenteredRows:
         self._parts, self._scale = np.atleast_2d(mean), scale
         self._mean = mean = self._parts[0]
         self._room = np.empty((0, mean.size))
-        self._block: np.ndarray | sp.csr_matrix = self._room
+        self._block: Block = self._room
         self._far = np.flatnonzero(np.abs(mean) * scale > FAR_MEAN)
         self._left = mean
 
-    def take(self, X: np.ndarray | sp.csr_matrix) -> None:
+    def take(self, X: Block) -> None:
         """Make X, shape (n_rows, n_features), any real dtype, dense or CSR, the current block."""
         if is_sparse(X):
             values = X.astype(np.float64)

@@ -26,6 +26,8 @@ import numpy as np
 
 from daskfs.kernels.regression.grams import Gram, PartOfGram, Solver
 
+PullOf = Callable[[np.ndarray], np.ndarray]
+"""Returns SSUFS's g for V, both of shape (n_features,), float64."""
 N_SHRINKS = 3
 """Proximal steps before each Newton step."""
 WORKING_STEPS = 10
@@ -275,12 +277,7 @@ def _preconditioner(part: PartOfGram, unit: np.ndarray, penalty: np.ndarray, pul
 
 
 def advance(
-    gram: Gram,
-    at: Iterate,
-    cross: np.ndarray,
-    gamma: float,
-    tolerance: float = 0.0,
-    pull_of: Callable[[np.ndarray], np.ndarray] | None = None,
+    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, tolerance: float = 0.0, pull_of: PullOf | None = None
 ) -> Iterate:
     """Take one step of the weights; the objective does not increase.
 
@@ -295,7 +292,7 @@ def advance(
     tolerance
         Of :meth:`Certificate.holds`.
     pull_of
-        Returns SSUFS's g for V, both of shape (n_features,), float64; None for RLSR.
+        That of SSUFS; None for RLSR.
     """
     working = at.working
     pull = None if pull_of is None else pull_of(norms(at.W) ** 2)
@@ -317,9 +314,7 @@ def advance(
     return Iterate(W, gram.product(W), inner.curvature, working)
 
 
-def _within(
-    pull_of: Callable[[np.ndarray], np.ndarray], working: np.ndarray, n_features: int
-) -> Callable[[np.ndarray], np.ndarray]:
+def _within(pull_of: PullOf, working: np.ndarray, n_features: int) -> PullOf:
     """Return the pull among a working set, with zeros elsewhere."""
 
     def pull(V: np.ndarray) -> np.ndarray:
@@ -342,9 +337,7 @@ def _covers(working: np.ndarray, at: Iterate, cross: np.ndarray, gamma: float, p
     return float(norms((cross - at.SW)[outside]).max(initial=0.0)) <= threshold
 
 
-def _take_step(
-    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Callable[[np.ndarray], np.ndarray] | None
-) -> Iterate:
+def _take_step(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: PullOf | None) -> Iterate:
     if pull_of is None:
         for _ in range(N_SHRINKS):
             at = shrink(gram, at, cross, gamma)

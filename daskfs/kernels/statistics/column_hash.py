@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.statistics.moments import row_blocks
 
 N_HASHES = 2
@@ -28,7 +28,7 @@ _STEP, _MIX, _LAST = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF5
 _HALF = np.uint64(32)
 
 
-def column_hashes(X: np.ndarray | sp.csr_matrix, first_row: int) -> np.ndarray:
+def column_hashes(X: Block, first_row: int) -> np.ndarray:
     """Return the contribution of some rows to the hashes of their columns, shape (2, n_features), uint64.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.blocks import index_dtype, is_sparse
+from daskfs.kernels.blocks import Block, index_dtype, is_sparse
 from daskfs.kernels.panel.backend import PLAIN, Passes
 from daskfs.kernels.panel.numpy import column_sums as column_sums
 from daskfs.kernels.panel.numpy import weighted_column_sums as weighted_column_sums
@@ -66,10 +66,7 @@ class Moments:
 
 
 def column_moments(
-    F: np.ndarray | sp.csr_matrix,
-    weights: np.ndarray | None = None,
-    passes: Passes = PLAIN,
-    rows: np.ndarray | None = None,
+    F: Block, weights: np.ndarray | None = None, passes: Passes = PLAIN, rows: np.ndarray | None = None
 ) -> Moments:
     """Return the two-pass moments of each column.
 
@@ -160,12 +157,13 @@ def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.
 
 
 def _weighted_blocks(
-    F: np.ndarray, weights: np.ndarray | None, rows: np.ndarray | None
+    F: np.ndarray, weights: RowValues | None, rows: np.ndarray | None, columns: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the blocks of F, or of ``F[rows]``, each after its weights, shape (1, n_rows); ones without weights."""
+    """Yield the blocks of F, of rows and columns, each after its weights, shape (1, n_rows); ones without weights."""
     ones = np.ones((1, rows_at_once(F.shape[1])))
     for part, block in _blocks(F, rows):
-        yield ones[:, : len(block)] if weights is None else weights[None, part], block
+        block_weights = ones[:, : len(block)] if weights is None else weights[part][None]
+        yield block_weights, block if columns is None else block[:, columns]
 
 
 def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
@@ -252,7 +250,7 @@ def cell_rows(width: int, *, sparse: bool) -> int:
     return 1 << (max(1, min(1024, 2**17 // max(width, 1))).bit_length() - 1)
 
 
-def tree_moments(F: np.ndarray | sp.csr_matrix, weights: np.ndarray | None = None) -> Moments:
+def tree_moments(F: Block, weights: np.ndarray | None = None) -> Moments:
     """Return column moments by merging cells of rows pairwise; arguments as in :func:`column_moments`.
 
     A band whose number of rows is a power of two, and at least a cell, is a complete subtree: merging bands pairwise
@@ -314,19 +312,14 @@ def weighted_deviation(
     columns
         Numbers of the columns, shape (width,); None for all. One block of rows is copied at a time.
     """
-
-    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for part, block in _blocks(F, None):
-            yield weights[part][None], block if columns is None else block[:, columns]
-
     width = F.shape[1] if columns is None else columns.size
     total, mean = 0.0, np.zeros(width)
-    for block_weights, block in blocks():
+    for block_weights, block in _weighted_blocks(F, weights, None, columns):
         total += float(block_weights.sum())
         mean += passes.weighted_sums(block, block_weights)[0]
     mean /= total
     residual, squares = np.zeros((2, width))
-    for block_weights, block in blocks():
+    for block_weights, block in _weighted_blocks(F, weights, None, columns):
         sums, squared = passes.deviation_sums(block, mean, block_weights)
         residual += sums[0]
         squares += squared[0]

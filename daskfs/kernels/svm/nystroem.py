@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.svm.incremental_distances import squared_distances
 
 JITTER = 1e-9
@@ -51,7 +51,7 @@ class LandmarkKernel:
         squared_norms = np.einsum("ij,ij->i", Z, Z)
         self._factors = -gamma * np.vstack([-2.0 * Z.T, np.ones(len(Z)), squared_norms])
 
-    def __call__(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    def __call__(self, X: Block) -> np.ndarray:
         """Return the kernel values of rows X, (n_rows, n_features), dense or CSR; shape (n_rows, m), float64."""
         part = X if self._left.size == X.shape[1] else X[:, self._left]
         exponents = self._of_sparse(part) if is_sparse(part) else self._of_dense(part)
