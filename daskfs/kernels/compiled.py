@@ -22,9 +22,8 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
         return njit(nogil=True, **options)(function)
 
 
-def _prefetch(typing_context: Any, values: Any, index: Any) -> Any:
+def _prefetch(_typing_context: Any, values: Any, index: Any) -> Any:
     """Prefetch the cache line of one value of a flat array."""
-    del typing_context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -86,7 +86,8 @@ class LabelCounts:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> LabelCounts:
         """Rebuild counts from the JSON of their :func:`dataclasses.asdict`."""
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
+        named: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in raw.items()}
+        return cls(**named)
 
 
 class LabelCounter:

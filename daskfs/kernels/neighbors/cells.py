@@ -494,14 +494,8 @@ def _cell_squares(rows: np.ndarray, cells: Cells, group: int, trained: np.ndarra
 def assign_rows(rows: np.ndarray, cells: Cells, trained: np.ndarray | None = None) -> Members:
     """Return the groups that rows visit, and the cells that they probe there.
 
-    Parameters
-    ----------
-    rows
-        Shape (n_rows, n_columns), float32, in the space of the cells.
-    cells
-        The partition.
-    trained
-        Mask of the rows that the centers were trained on, shape (n_rows,), bool; none by default.
+    `rows`, shape (n_rows, n_columns), float32, are in the space of the cells; `trained`, shape (n_rows,), bool, marks
+    those that the centers were trained on, by default none.
     """
     shown = np.zeros(len(rows), dtype=bool) if trained is None else trained
     return joined_members(

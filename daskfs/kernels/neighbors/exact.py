@@ -115,15 +115,13 @@ def _candidates(
     bounded again in float64.
     """
     if buffer is None:
-        mask = _nearest_wide(queries, base, own_positions, k)
-    else:
-        mask = narrow_bounds(queries, base, buffer).nearest(own_positions, k)
+        return entries(_nearest_wide(queries, base, own_positions, k))
+    mask = narrow_bounds(queries, base, buffer).nearest(own_positions, k)
     query, candidate = entries(mask)
-    if buffer is not None:
-        loose = np.flatnonzero(np.bincount(query, minlength=queries.n_rows) > 4 * k + 64)
-        if loose.size:
-            mask[loose] = _nearest_wide(queries.part(loose), base, own_positions[loose], k)
-            query, candidate = entries(mask)
+    loose = np.flatnonzero(np.bincount(query, minlength=queries.n_rows) > 4 * k + 64)
+    if loose.size:
+        mask[loose] = _nearest_wide(queries.part(loose), base, own_positions[loose], k)
+        query, candidate = entries(mask)
     return query, candidate
 
 

@@ -128,23 +128,9 @@ def _have_met(lists: Lists, met: int, other: int) -> bool:
 def offer_products(bounds: Bounds, first: int, a: Side, b: Side, lists: Lists, doubtful: np.ndarray) -> tuple[int, int]:
     """Offer pairs of rows to the lists of both by their products, and note those whose distance is in doubt.
 
-    Parameters
-    ----------
-    bounds
-        Squared distances of the pairs.
-    first
-        First row of `a`; rows before it have been offered.
-    a, b
-        The rows.
-    lists
-        The lists.
-    doubtful
-        Room for pairs in doubt, by their places in `a` and `b`: shape (n, 2), int64, n >= n_b.
-
-    Returns
-    -------
-    int, int
-        First row that was not offered, for lack of room for pairs in doubt, and the number of these pairs.
+    Rows of `a` before `first` have been offered. `doubtful`, shape (n, 2), int64, n >= n_b, is room for pairs in doubt,
+    by their places in `a` and `b`. Returns the first row that was not offered, for lack of this room, and the number of
+    pairs in doubt.
     """
     products, scale = bounds.products, bounds.scale
     (n_a, n_b), most = products.shape, np.finfo(products.dtype).max

@@ -28,12 +28,10 @@ AHEAD = 16
 """Edges between the prefetch of a row and its use: enough for memory to answer, few enough to stay in a near cache."""
 
 
-def _trailing_zeros(typing_context: Any, bits: Any) -> Any:
+def _trailing_zeros(_typing_context: Any, _bits: Any) -> Any:
     """Return the number of zeros below the lowest bit that is set."""
-    del typing_context, bits
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), generate

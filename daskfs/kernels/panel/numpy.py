@@ -66,19 +66,7 @@ def no_edge_sums(n_weightings: int, width: int) -> EdgeSums:
 
 
 def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return ``weights @ A``, summed row by row.
-
-    Parameters
-    ----------
-    weights
-        Shape (n_rows,), float64.
-    A
-        Shape (n_rows, width), float64.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (width,), float64.
+    """Return ``weights @ A``, summed row by row, shape (width,), of (n_rows,) and (n_rows, width), all float64.
 
     Notes
     -----
@@ -97,38 +85,18 @@ def column_sums(A: np.ndarray) -> np.ndarray:
 
 
 def weighted_sums(F: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return ``weights @ F``, summed row by row.
+    """Return ``weights @ F``, summed row by row, shape (n_weightings, width), float64.
 
-    Parameters
-    ----------
-    F
-        Rows of a panel, shape (n_rows, width), C order, any real dtype.
-    weights
-        Shape (n_weightings, n_rows), float64.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (n_weightings, width), float64.
+    F are rows of a panel, shape (n_rows, width), C order, any real dtype; `weights`, (n_weightings, n_rows), float64.
     """
     values = np.ascontiguousarray(F, dtype=np.float64)
     return np.stack([weighted_column_sums(weight, values) for weight in weights])
 
 
 def power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Return the sums of powers of scaled deviations from a center.
+    """Return the sums of the powers 2, 3, 4 and 6 of ``(F - center[0] - center[1]) * factor``, (4, width), float64.
 
-    Parameters
-    ----------
-    F
-        Rows of a panel, shape (n_rows, width), C order, any real dtype.
-    center, factor
-        Shape (2, width), in two parts, and (width,), float64.
-
-    Returns
-    -------
-    numpy.ndarray
-        Sums of the powers 2, 3, 4 and 6 of ``(F - center[0] - center[1]) * factor``, shape (4, width), float64.
+    F is as in :func:`weighted_sums`; `center`, in two parts, and `factor` have shapes (2, width) and (width,), float64.
     """
     deviation = F.astype(np.float64)
     deviation -= center[0]
@@ -141,21 +109,9 @@ def power_sums(F: np.ndarray, center: np.ndarray, factor: np.ndarray) -> np.ndar
 
 
 def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weighted sums of deviations from a center, and of their squares.
+    """Return the weighted sums of deviations from a center, and of their squares, (n_weightings, width), float64.
 
-    Parameters
-    ----------
-    F
-        Rows of a panel, shape (n_rows, width), C order, any real dtype.
-    center
-        Shape (width,), float64.
-    weights
-        Shape (n_weightings, n_rows), float64.
-
-    Returns
-    -------
-    sums, squares
-        Shape (n_weightings, width), float64.
+    F and `weights` are as in :func:`weighted_sums`; `center` has shape (width,), float64.
     """
     deviation = F.astype(np.float64)
     deviation -= center

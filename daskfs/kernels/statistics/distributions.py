@@ -253,18 +253,10 @@ class SortedColumns:
     def _fill(
         self, spread: np.ndarray, chosen: np.ndarray, stretch: np.ndarray, place: np.ndarray, base: np.ndarray
     ) -> None:
-        """Write the largest minus the smallest distribution function after some runs into `spread`.
+        """Write the largest minus the smallest distribution function after the runs `chosen`, ascending, into `spread`.
 
-        Parameters
-        ----------
-        spread
-            Shape (n_runs,).
-        chosen
-            Indices of runs, ascending.
-        stretch, place
-            Stretch of each of these runs, ascending, and its index within the stretch.
-        base
-            Counts before each stretch, shape (n_stretches, n_classes).
+        `stretch`, ascending, and `place` are the stretch of each of these runs and its index within the stretch; `base`
+        are the counts before each stretch, shape (n_stretches, n_classes).
         """
         lengths = np.diff(self.ends, prepend=-1)[chosen]
         starts = self.ends[chosen] - lengths + 1

@@ -28,11 +28,16 @@ def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
     a digit, the lower one is the largest value of its bucket and the upper one the smallest value above. This usually
     takes two or three passes, at most `MEDIAN_PASSES`, and one for values that fit in memory.
     """
-    few, rest = _few(blocks())
-    if rest is None:
-        return float(np.median(few, overwrite_input=True)) if few.size else float("nan")
-    values: Iterator[np.ndarray] = itertools.chain([few], rest)
-    del few
+    rest, parts, size = blocks(), [np.empty(0)], 0
+    for block in rest:
+        parts.append(block)
+        size += block.size
+        if size > HELD_VALUES:
+            break
+    else:
+        return float(np.median(np.concatenate(parts), overwrite_input=True)) if size else float("nan")
+    values: Iterator[np.ndarray] = itertools.chain(parts, rest)
+    del block, parts
     lower = upper = below = prefix = 0
     for shift in (2 * DIGIT_BITS, DIGIT_BITS, 0):
         counts = _digits(values, prefix, shift)
@@ -50,17 +55,6 @@ def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
             return _middle(np.partition(remaining, [lower - below, upper - below])[lower - below : upper - below + 1])
         values = blocks()
     return _middle(np.full(upper - lower + 1, prefix))
-
-
-def _few(blocks: Iterator[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray] | None]:
-    """Return the values of the first blocks, and the other blocks; None for these if all values fit in memory."""
-    parts, size = [np.empty(0)], 0
-    for block in blocks:
-        parts.append(block)
-        size += block.size
-        if size > HELD_VALUES:
-            return np.concatenate(parts), blocks
-    return np.concatenate(parts), None
 
 
 def _patterns(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

@@ -132,18 +132,8 @@ def score_candidates(
 ) -> np.ndarray:
     """Return the criterion of some remaining features, shape (n_columns,), float64: the smallest is eliminated first.
 
-    Parameters
-    ----------
-    kernel
-        Kernel of all remaining features.
-    machine
-        Machine trained with it.
-    y, cost
-        As in :func:`daskfs.kernels.svm.machines.fit_machine`.
-    rule
-        Settings of the criterion.
-    columns
-        Columns of ``kernel.X`` to score.
+    They are the `columns` of ``kernel.X``, and `machine` is trained with the kernel of all remaining features; `y` and
+    `cost` are as in :func:`daskfs.kernels.svm.machines.fit_machine`.
     """
     if rule.criterion == "rfe":
         return _norm_changes(kernel, machine, y, cost, rule, columns)

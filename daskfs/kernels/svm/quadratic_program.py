@@ -58,15 +58,7 @@ class BoxSolution:
 
 
 def solve_box(program: BoxProgram, start: np.ndarray) -> BoxSolution:
-    """Solve a program.
-
-    Parameters
-    ----------
-    program
-        The program.
-    start
-        Feasible x, shape (n,), float64, whose sets are the first guess.
-    """
+    """Solve a program; the sets of `start`, a feasible x, shape (n,), float64, are the first guess."""
     x = np.clip(start, program.lower, program.upper)
     solution = by_blocks(program, x)
     for improve in (_by_pairs, _by_path):
