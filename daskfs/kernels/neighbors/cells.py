@@ -460,12 +460,10 @@ def _nearest_within(
     # numba takes half a second to load, which exact searches do without
     from daskfs.kernels.neighbors.nearest_lists import nearest_centers
 
-    shape = len(squares), min(count, squares.shape[1])
-    indices, values = np.empty(shape, np.int32), np.empty(shape, np.float32)
     sizes = np.zeros(squares.shape[1]) if sizes is None else sizes
     with np.errstate(over="ignore"):
         limits = limits.astype(np.float32)
-    nearest_centers(squares, limits, sizes, least, indices, values)
+    indices, values = nearest_centers(squares, limits, sizes, least, count)
     return indices, values
 
 

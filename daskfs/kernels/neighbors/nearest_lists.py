@@ -168,13 +168,8 @@ def offer_products(bounds: Bounds, first: int, a: Side, b: Side, lists: Lists, d
 
 @compiled
 def nearest_centers(
-    squares: np.ndarray,
-    limits: np.ndarray,
-    sizes: np.ndarray,
-    least: float,
-    indices: np.ndarray,
-    values: np.ndarray,
-) -> None:
+    squares: np.ndarray, limits: np.ndarray, sizes: np.ndarray, least: float, count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Find the nearest centers of rows within a limit, nearest first, ties by number.
 
     Parameters
@@ -186,11 +181,18 @@ def nearest_centers(
     sizes, least
         A row whose centers hold fewer than `least` rows gets the nearest centers without a limit; `sizes` has shape
         (n_centers,), float64.
+    count
+        Maximum number of centers of a row.
+
+    Returns
+    -------
     indices, values
-        Where to write the centers and their squared distances, shape (n_rows, count), int32 and float32; padded with
-        -1 and inf.
+        Centers and their squared distances, shape (n_rows, count), int32 and float32; padded with -1 and inf. There are
+        fewer columns if there are fewer centers.
     """
-    n_centers, count = squares.shape[1], indices.shape[1]
+    n_rows, n_centers = squares.shape
+    count = min(count, n_centers)
+    indices, values = np.empty((n_rows, count), np.int32), np.empty((n_rows, count), np.float32)
     for i in range(squares.shape[0]):
         limit, n_found, n_rows_held = limits[i], 0, -1.0
         while n_rows_held < least:
@@ -215,10 +217,11 @@ def nearest_centers(
                         limit = values[i, count - 1]
             for place in range(n_found):
                 n_rows_held += sizes[indices[i, place]]
-            if n_found == min(count, n_centers):
+            if n_found == count:
                 break
             limit = np.float32(np.inf)
         values[i, n_found:], indices[i, n_found:] = np.inf, -1
+    return indices, values
 
 
 @compiled

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.blocks import Block, column_extremes, is_sparse
 from daskfs.kernels.missing import has_missing
 from daskfs.kernels.neighbors.metrics import (
     ANGLES,
@@ -220,10 +220,8 @@ def metric_rows(X: Block, metric: Metric) -> Rows:
 
 def column_spread(values: np.ndarray, center: np.ndarray) -> float:
     """Return the largest distance of a dense value from the center of its column; 0 if no value is observed."""
-    if has_missing(values):
-        highest, lowest = np.fmax.reduce(values, axis=0), np.fmin.reduce(values, axis=0)
-        return float(np.fmax.reduce(np.maximum(highest - center, center - lowest), initial=0.0))
-    return float(np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0))
+    lowest, highest = column_extremes(values)
+    return float(np.fmax.reduce(np.maximum(highest - center, center - lowest), initial=0.0))
 
 
 def _operand_scale(spread: float) -> float:

@@ -225,15 +225,9 @@ def _sparse_edge_sums(
 
 @compiled
 def _observed_edge_sums(
-    F: np.ndarray,
-    center: np.ndarray,
-    source: np.ndarray,
-    target: np.ndarray,
-    weights: np.ndarray,
-    sums: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
+    F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, total: EdgeSums
 ) -> None:
+    sums, low, high = total
     width, n_edges = F.shape[1], source.shape[0]
     flat = F.reshape(-1)
     terms = np.empty((4, 4, width))
@@ -331,5 +325,5 @@ def observed_edge_sums(
     total = no_edge_sums(weights.shape[0], F.shape[1])
     ends = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
     F, weights = np.ascontiguousarray(F), np.ascontiguousarray(weights)
-    _observed_edge_sums(F, center, *ends, weights, total.sums, total.low, total.high)
+    _observed_edge_sums(F, center, *ends, weights, total)
     return total

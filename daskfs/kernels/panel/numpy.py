@@ -6,7 +6,7 @@ order, so their results are bit-identical.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ ROW_MARK_BYTES = 16
 """Bytes that say which values of a row are not 0."""
 
 
-@dataclass(frozen=True)
-class SparsePanel:
+class SparsePanel(NamedTuple):
     """Values of a panel of at most 64 columns that are not 0, row by row.
 
     Attributes
@@ -34,8 +33,7 @@ class SparsePanel:
     values: np.ndarray
 
 
-@dataclass(frozen=True)
-class EdgeSums:
+class EdgeSums(NamedTuple):
     """Sums over the edges whose ends both have a value, for each weighting and column.
 
     Attributes
@@ -66,7 +64,19 @@ def no_edge_sums(n_weightings: int, width: int) -> EdgeSums:
 
 
 def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return ``weights @ A``, summed row by row, shape (width,), of (n_rows,) and (n_rows, width), all float64.
+    """Return ``weights @ A``, summed row by row.
+
+    Parameters
+    ----------
+    weights
+        Shape (n_rows,), float64.
+    A
+        Shape (n_rows, width), float64.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (width,), float64.
 
     Notes
     -----

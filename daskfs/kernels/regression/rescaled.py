@@ -26,8 +26,7 @@ import numpy as np
 
 from daskfs.kernels.regression.grams import Gram, PartOfGram, Solver
 
-PullOf = Callable[[np.ndarray], np.ndarray]
-"""Returns SSUFS's g for V, both of shape (n_features,), float64."""
+Operator = Callable[[np.ndarray], np.ndarray]
 N_SHRINKS = 3
 """Proximal steps before each Newton step."""
 WORKING_STEPS = 10
@@ -177,11 +176,7 @@ def shrink(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.nd
 
 
 def conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray],
-    right: np.ndarray,
-    precondition: Solver,
-    residual: float,
-    max_iterations: int,
+    product: Operator, right: np.ndarray, precondition: Solver, residual: float, max_iterations: int
 ) -> np.ndarray:
     """Solve a symmetric positive definite system from zero, until the residual has dropped to the share `residual`.
 
@@ -277,7 +272,7 @@ def _preconditioner(part: PartOfGram, unit: np.ndarray, penalty: np.ndarray, pul
 
 
 def advance(
-    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, tolerance: float = 0.0, pull_of: PullOf | None = None
+    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, tolerance: float = 0.0, pull_of: Operator | None = None
 ) -> Iterate:
     """Take one step of the weights; the objective does not increase.
 
@@ -292,7 +287,7 @@ def advance(
     tolerance
         Of :meth:`Certificate.holds`.
     pull_of
-        That of SSUFS; None for RLSR.
+        Returns SSUFS's g for V, both of shape (n_features,), float64; None for RLSR.
     """
     working = at.working
     pull = None if pull_of is None else pull_of(norms(at.W) ** 2)
@@ -314,7 +309,7 @@ def advance(
     return Iterate(W, gram.product(W), inner.curvature, working)
 
 
-def _within(pull_of: PullOf, working: np.ndarray, n_features: int) -> PullOf:
+def _within(pull_of: Operator, working: np.ndarray, n_features: int) -> Operator:
     """Return the pull among a working set, with zeros elsewhere."""
 
     def pull(V: np.ndarray) -> np.ndarray:
@@ -337,7 +332,7 @@ def _covers(working: np.ndarray, at: Iterate, cross: np.ndarray, gamma: float, p
     return float(norms((cross - at.SW)[outside]).max(initial=0.0)) <= threshold
 
 
-def _take_step(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: PullOf | None) -> Iterate:
+def _take_step(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Operator | None) -> Iterate:
     if pull_of is None:
         for _ in range(N_SHRINKS):
             at = shrink(gram, at, cross, gamma)

@@ -55,13 +55,11 @@ def normalized_mutual_information(upper: np.ndarray, counts: np.ndarray) -> np.n
     of_cut = _mean_log(sides[::n_classes], total * sides[::n_classes], sides[::n_classes] ** 2, total)
     of_classes = _mean_log(counts[:, None], total * counts[:, None], counts[:, None] ** 2, total)
     largest = np.where(of_cut > 0, np.maximum(of_cut, of_classes), 0.0)
-    result = np.zeros(upper.shape[1])
-    np.divide(information, largest, out=result, where=(largest > 0) & (of_classes > 0))
-    return np.clip(result, 0.0, 1.0)
+    is_defined = (largest > 0) & (of_classes > 0)
+    return np.clip(np.divide(information, largest, out=np.zeros_like(largest), where=is_defined), 0.0, 1.0)
 
 
 def _mean_log(counts: np.ndarray, above: np.ndarray, below: np.ndarray, total: float) -> np.ndarray:
     """Return the sum over rows of ``counts / total * log(above / below)``, smallest terms first; 0 log 0 is 0."""
-    ratio = np.ones_like(counts)
-    np.divide(above, below, out=ratio, where=counts > 0)
+    ratio = np.divide(above, below, out=np.ones_like(counts), where=counts > 0)
     return column_sums(np.sort(counts * np.log(ratio), axis=0)) / max(total, 1.0)

@@ -72,7 +72,7 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray) -> np.n
     """
     pvalues = np.empty(F.shape[1])
     W = terms.weights
-    diagonals, graph = np.stack([terms.a, terms.b, terms.g]), (W.indptr, W.indices, W.data)
+    arrays = np.stack([terms.a, terms.b, terms.g]), W.indptr, W.indices, W.data, terms.codes
     for column in range(F.shape[1]):
         values = F[rows, column].astype(np.float64)
         values -= np.partition(values, values.size // 2)[values.size // 2]  # most values, where these are equal
@@ -82,7 +82,7 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray) -> np.n
         steps = carriers.size * (1 + W.nnz / max(W.shape[0], 1))
         most = int(np.clip(MOST_STEPS / max(steps, 1), LEAST_DRAWN, MOST_DRAWN))
         sums = np.zeros(terms.n_classes)
-        n_better, n_drawn = _permute(values[carriers], order, diagonals, graph, terms.codes, sums, most)
+        n_better, n_drawn = _permute(values[carriers], order, arrays, sums, most)
         by_count = n_better < ENOUGH or n_drawn == LEAST_DRAWN
         pvalues[column] = (n_better + 1) / (n_drawn + 1) if by_count else n_better / n_drawn
     return pvalues
@@ -90,18 +90,12 @@ def permuted_pvalues(F: np.ndarray, terms: RatioTerms, rows: np.ndarray) -> np.n
 
 @compiled
 def _permute(
-    values: np.ndarray,
-    order: np.ndarray,
-    diagonals: np.ndarray,
-    graph: tuple[np.ndarray, np.ndarray, np.ndarray],
-    codes: np.ndarray,
-    sums: np.ndarray,
-    most: int,
+    values: np.ndarray, order: np.ndarray, arrays: tuple[np.ndarray, ...], sums: np.ndarray, most: int
 ) -> tuple[int, int]:
     """Return the number of good permutations, and of all; the first rows of `order` carry the values."""
-    f = np.zeros(codes.size)
+    f = np.zeros(arrays[0].shape[1])
     state, n_rows = np.uint64(88172645463325252), np.uint64(order.size)
-    numerator, denominator = _forms(values, order, diagonals, graph, codes, sums, f)
+    numerator, denominator = _forms(values, order, arrays, sums, f)
     c = numerator / denominator
     n_better = 0
     for number in range(1, most + 1):
@@ -109,7 +103,7 @@ def _permute(
             state = state * _MULTIPLIER + _INCREMENT
             j = k + np.int64(((state >> _SHIFT) * (n_rows - np.uint64(k))) >> _SHIFT)
             order[k], order[j] = order[j], order[k]
-        numerator, denominator = _forms(values, order, diagonals, graph, codes, sums, f)
+        numerator, denominator = _forms(values, order, arrays, sums, f)
         n_better += numerator - c * denominator <= ROUNDING * (abs(numerator) + abs(c * denominator))
         if n_better >= ENOUGH and number >= LEAST_DRAWN:
             return n_better, number
@@ -118,16 +112,10 @@ def _permute(
 
 @compiled
 def _forms(
-    values: np.ndarray,
-    order: np.ndarray,
-    diagonals: np.ndarray,
-    graph: tuple[np.ndarray, np.ndarray, np.ndarray],
-    codes: np.ndarray,
-    sums: np.ndarray,
-    f: np.ndarray,
+    values: np.ndarray, order: np.ndarray, arrays: tuple[np.ndarray, ...], sums: np.ndarray, f: np.ndarray
 ) -> tuple[float, float]:
     """Return f'Af and f'Bf; `f` is zero before and after, `sums` has room for the sums of the classes."""
-    starts, targets, weights = graph
+    diagonals, starts, targets, weights, codes = arrays
     a, b, line, joined = 0.0, 0.0, 0.0, 0.0
     for k in range(values.size):
         f[order[k]] = values[k]
