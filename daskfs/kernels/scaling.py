@@ -65,19 +65,16 @@ class Steps:
     @property
     def text(self) -> str:
         """The spelling of the chain."""
-        total = "total" if self.total == "median" else f"total={_number(self.total)}" if self.total else ""
         half = "" if self.half is None else f"{HALF}={self.half}"
+        total = "total" if self.total else ""
+        if self.total and self.total != "median":
+            total += "=" + repr(float(self.total)).removesuffix(".0").replace("e+", "e")
         return "+".join(filter(None, (half, total, "log1p" if self.log1p else "", self.last or "")))
 
     @property
     def first(self) -> Scaling | None:
         """The chain without its step "unit" or "zscore"; None if no step remains."""
         return Steps(self.total, self.log1p, half=self.half).text or None
-
-
-def _number(value: Any) -> str:
-    text = repr(float(value)).removesuffix(".0")
-    return text.replace("e+", "e")
 
 
 def scaling_text(value: str | Sequence[str], *, of_graph: bool = False) -> Scaling:

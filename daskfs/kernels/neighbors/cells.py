@@ -367,15 +367,13 @@ def _nearest_of_sample(
     sample: Block, query_rows: np.ndarray, width: int, metric: Metric
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest rows of a sample, preparing one part of it at a time."""
-    names, lengths = [], []
+    lists = []
     n_rows = int(sample.shape[0])
     for part in row_blocks(n_rows, max(width + 1, -(-n_rows // SAMPLE_PARTS))):
         base = prepare_rows(sample[part], metric)
         queries = prepare_rows(sample[query_rows], metric, like=base)
-        neighbors, distances = exact_neighbors(queries, query_rows, base, part.start, width)
-        names.append(neighbors)
-        lengths.append(distances)
-    neighbors, distances = np.concatenate(names, axis=1), np.concatenate(lengths, axis=1)
+        lists.append(exact_neighbors(queries, query_rows, base, part.start, width))
+    neighbors, distances = (np.concatenate(parts, axis=1) for parts in zip(*lists, strict=True))
     order = np.argsort(distances, axis=1, kind="stable")[:, :width]
     return np.take_along_axis(neighbors, order, axis=1), np.take_along_axis(distances, order, axis=1)
 

@@ -47,9 +47,7 @@ class KeptSquares:
                 self._made = left
                 self._add(self._left, 1.0)
             else:
-                mask = np.zeros(self._left.size, dtype=bool)
-                mask[gone] = True
-                self._add(mask, -1.0)
+                self._add(np.unique(gone), -1.0)
 
     def _add(self, columns: np.ndarray, sign: float) -> None:
         part = self._X[:, columns]
