@@ -40,4 +40,5 @@ def settled_cluster(job: Job) -> ClusterSettings:
     if settings.memory_limit is None and room < LEAST_MEMORY:
         return settings.model_copy(update={"workers": 0})  # one process has it all
     fitting = room // (settings.memory_limit or LEAST_MEMORY)
-    return replace(settings, workers=max(1, min(machine_cores() // settings.threads, fitting)))
+    n_workers = max(1, min(machine_cores() // settings.threads, fitting))
+    return settings.model_copy(update={"workers": n_workers})
