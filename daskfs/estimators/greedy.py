@@ -92,7 +92,7 @@ class RedundancyFilter(ScoreSelector):
     Parameters
     ----------
     estimator
-        Selector of daskfs; a clone of it is fitted.
+        Selector of daskfs that ranks by a criterion, so neither a Consensus nor another filter; a clone is fitted.
     measure
         "correlation": absolute Pearson correlation on all rows. "distance_correlation": distance correlation (not
         squared), in [0, 1], which includes nonlinear dependence; on at most 100,000 rows, in 128 bins, within 0.002 of
@@ -181,8 +181,11 @@ class RedundancyFilter(ScoreSelector):
         """
         check_n_features_to_select(self.n_features_to_select)
         inner: Any = clone(self.estimator, safe=False)
-        if not isinstance(inner, ScoreSelector):
-            msg = f"estimator is {self.estimator!r}: it must be a selector of daskfs."
+        if not isinstance(inner, ScoreSelector) or not hasattr(inner, "_criterion"):
+            msg = (
+                f"estimator is {self.estimator!r}: it must be a selector of daskfs with a criterion of its own; of a "
+                "consensus, filter the selectors that it combines."
+            )
             raise InputError(msg)
         if (self.groups is None) != (self.max_per_group is None):
             msg = "groups and max_per_group need each other: give both, or neither."

@@ -5,28 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future as Read
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, feed_of, telling_of_blocks
 from daskfs.execution.pool import LOST_WITH_CONNECTION, Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.execution.stragglers import Pace
-from daskfs.execution.unit_calls import Ended, RecordReads, Submitted
+from daskfs.execution.unit_calls import Ended, RecordReads, Submitted, UnitCalls
 from daskfs.stages.cost import MiB
 from daskfs.stages.failures import write_unit_failure
-from daskfs.stages.requirements import cannot_serve, installed_versions
 from daskfs.stages.stage import Stage
-from daskfs.stages.units import MEASURED, failure_message, run_stored_unit
-from daskfs.storage import access_rows
 from daskfs.store.context import Context
 
 if TYPE_CHECKING:
@@ -53,28 +48,18 @@ def room(threads: int, *, is_placed: bool = False) -> int:
     return PER_THREAD * max(1, threads) + (0 if is_placed else QUEUED)
 
 
-class Flight(AbstractContextManager["Flight"]):
+class Flight:
     """Units of one stage in flight on a cluster. Waiting for the next unit also checks the cluster.
 
-    Units that end while others are handled are handled together. Parameters are those of
-    :func:`daskfs.execution.submission.run_stage`.
+    Units that end while others are handled are handled together.
     """
 
     def __init__(
-        self,
-        context: Context,
-        stage: Stage,
-        units: Sequence[int],
-        pool: Pool,
-        identity: str,
-        report: Callable[[Stage, int, dict[str, Any]], None],
-        inputs: str | None,
+        self, context: Context, stage: Stage, units: Sequence[int], pool: Pool, identity: str, inputs: str | None
     ) -> None:
-        self._context, self._stage, self._pool, self._report = context, stage, pool, report
-        self._remaining, self._identity, self._inputs = deque(units), identity, inputs
-        self._feed = feed_of(stage, units, pool.client)
-        # keys are unique: other runs may share the scheduler, and an earlier call may have left results there
-        self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
+        self._context, self._stage, self._pool = context, stage, pool
+        self._remaining, self._inputs = deque(units), inputs
+        self._calls = UnitCalls(context.store, stage, units, pool, identity, inputs)
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
@@ -82,76 +67,14 @@ class Flight(AbstractContextManager["Flight"]):
         self._running: dict[str, Submitted] = {}
         self._stuck: Set[str] = set()
         self._at: Mapping[str, str] = {}
-        self._pace, self._told, self._copied = Pace(), set[int](), set[int]()
+        self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
         self._ended: SimpleQueue[Future[Any] | Read[Any]] = SimpleQueue()
         self._handled = deque[Ended]()
         self._reads = RecordReads(context.store, stage, self._ended.put)
         self._looked = self._seen = time.monotonic()
-        self._fill()
-
-    def finish(self, beside: Iterable[Flight]) -> None:
-        """Wait until no unit is in flight, and handle those of other stages that end meanwhile."""
-        while self._is_under_way:
-            if (ended := self._next_ended()) is not None:
-                self._settle(ended)
-            for other in beside:
-                try:
-                    other.advance()
-                except DaskfsError as error:
-                    self._stop(error)
-        self._check()
-        self._context.store.records.close(self._stage.name)
-
-    def advance(self) -> None:
-        """Handle the units that have ended; raise the error that stopped the stage."""
-        while self._is_under_way and (ended := self._next_ended(wait=False)):
-            self._settle(ended)
-        self._check()
-
-    def __exit__(self, *_: object) -> None:
-        """Release the units still in flight; unlike canceling, this does not wait for a scheduler that may be gone."""
-        self._reads.release()
-        for call in self._running.values():
-            call.future.release()
-
-    def _settle(self, ended: Ended) -> None:
-        """Report a unit that is done; try one that is not again, or stop the stage."""
-        from distributed import CancelledError, KilledWorker
-        from distributed.scheduler import NoValidWorkerError
-
-        stage, unit, record = self._stage, ended.unit, ended.record
-        try:
-            if ended.failed is not None:
-                # tasks of the user's compute blocks of a collection
-                with nullcontext() if self._feed is None else telling_of_blocks():
-                    ended.failed.result()
-            elif record is None:
-                url = self._context.store.url
-                msg = f"unit {unit} of stage {stage.name} left no record in {url}: do the workers share it?"
-                raise UnitError(msg)
-        except KilledWorker as error:
-            self._resubmit(unit, error.allowed_failures + 1, error.last_worker)
-        except NoValidWorkerError as error:
-            msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
-            raise ClusterError(msg) from error
-        except (ImportError, AttributeError, TypeError) as error:
-            # from the code that runs units; a unit's own error is a UnitError
-            raise ClusterError(cannot_serve(error)) from error
-        except CancelledError as error:
-            self._put_back(unit, error)
-        except PassingError as error:
-            self._set_aside(unit, error)
-        except OSError as error:  # before the unit itself began
-            self._set_aside(unit, PassingError(failure_message(stage, unit, error)))
-        except DaskfsError as error:
-            self._stop(error)
-        else:
-            assert record is not None
-            self._pace.add(float(record.get("seconds", 0.0)))
-            self._report(stage, unit, {name: record[name] for name in MEASURED if name in record})
 
     @property
-    def _is_under_way(self) -> bool:
+    def is_under_way(self) -> bool:
         """Whether any unit is in flight, being looked up, or due for a retry."""
         is_due = self._retries.next_due is not None
         return bool(self._running or self._reads.n_waiting or self._handled or is_due)
@@ -166,11 +89,11 @@ class Flight(AbstractContextManager["Flight"]):
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
         # blocks of a collection are computed for the units that are submitted
-        is_placed = bool(self._places or silent or self._feed)
+        is_placed = bool(self._places or silent or self.is_fed)
         self._room = room(sum(workers.values()), is_placed=is_placed)
         self._fewest = 1 if is_placed else SUBMITTED_TOGETHER
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Submit as many units as the workers have capacity for, several at once."""
         n_free = self._room - self._n_moving
         if self._remaining and n_free >= self._fewest:
@@ -191,42 +114,17 @@ class Flight(AbstractContextManager["Flight"]):
                 places = (self._places[unit % self._stage.n_units],)
             together.setdefault(places or (tuple(self._workers) if self._silent else ()), []).append(unit)
         for places, units_there in together.items():
-            self._submit_to(places, units_there, strictly=bool(copied or self._silent))
+            for one in self._calls.submit(units_there, places, strictly=bool(copied or self._silent)):
+                self._running[str(one.future.key)] = one
+                one.future.add_done_callback(self._ended.put)
 
-    def _submit_to(self, places: Sequence[str], units: list[int], *, strictly: bool) -> None:
-        """Submit units to the workers at some places, to any if there are none; others may help unless `strictly`."""
-        store = self._context.store
-        arguments = (
-            store.url,
-            self._identity,
-            store.epoch.name,
-            self._stage.name,
-            units,
-            self._inputs,
-            access_rows(),
-            installed_versions(),
-        )
-        blocks = [NO_COLLECTION_BLOCKS] * len(units) if self._feed is None else self._feed.take(units)
-        futures = self._pool.submit(
-            run_stored_unit,
-            *(one if one is units else [one] * len(units) for one in arguments),
-            *map(list, zip(*blocks, strict=True)),
-            priority=0 if self._feed is None else 1,  # a unit before blocks of others
-            key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in units],
-            workers=list(places) or None,
-            allow_other_workers=bool(places) and not strictly,
-            pure=False,
-            is_joined=not self._pool.n_own,
-            log_level=self._pool.log_level,
-        )
-        for unit, future in zip(units, futures, strict=True):
-            self._running[str(future.key)] = Submitted(unit, future, places)
-            future.add_done_callback(self._ended.put)
-
-    def _next_ended(self, *, wait: bool = True) -> Ended | None:
+    def next_ended(self, *, wait: bool = True) -> Ended | None:
         """Return the next unit that ended; None if none has, unless `wait`, or if the cluster was checked meanwhile.
 
-        Raise :class:`ClusterError` if the scheduler is lost, or there has been no worker for long.
+        Raises
+        ------
+        ClusterError
+            If the scheduler is lost, or there has been no worker for long.
         """
         while not self._handled:
             now = time.monotonic()
@@ -252,11 +150,11 @@ class Flight(AbstractContextManager["Flight"]):
             if isinstance(one, Read):
                 for ended in self._reads.take(one):
                     self._handled.append(ended)
-                    if ended.record is not None and self._feed is not None:
-                        self._feed.done(ended.unit)
+                    if ended.record is not None and self._calls.feed is not None:
+                        self._calls.feed.done(ended.unit)
             elif (key := str(one.key)) in self._running:
                 call = self._running.pop(key)
-                self._pace.end(key, now)
+                self.pace.end(key, now)
                 if not self._counts(call):
                     continue
                 if call.future.status in ("error", "cancelled"):
@@ -264,7 +162,7 @@ class Flight(AbstractContextManager["Flight"]):
                 else:
                     done.append(call.unit)
         self._reads.begin(done)
-        self._fill()
+        self.fill()
 
     def _waiting(self) -> Iterator[Future[Any] | Read[Any]]:
         with suppress(Empty):
@@ -280,42 +178,51 @@ class Flight(AbstractContextManager["Flight"]):
             self._pool.leave(self._running.pop(key).future)
         return True
 
-    def _set_aside(self, unit: int, error: PassingError) -> None:
+    @property
+    def is_fed(self) -> bool:
+        """Whether units are given blocks of a collection, which tasks of the user's compute."""
+        return self._calls.feed is not None
+
+    def set_aside(self, unit: int, error: PassingError) -> None:
         """Schedule a retry of a unit after a pause, on another worker, while others continue."""
         self._apart[unit] = error.worker
-        text = self._retries.set_aside(unit, error, time.monotonic())
-        self._tell(text, "retry", unit, error.worker, file=error.failure)
+        self._tell(
+            self._retries.set_aside(unit, error, time.monotonic()), "retry", unit, error.worker, file=error.failure
+        )
         if self._problem is not None:
             self._retries.forget()
 
-    def _resubmit(self, unit: int, n_deaths: int, worker: WorkerState) -> None:
+    def resubmit(self, unit: int, n_deaths: int, worker: WorkerState) -> None:
         """Resubmit a unit whose workers died, `worker` the last of them, unless more have died than allowed."""
         if self._retries.survives(unit, n_deaths) and self._problem is None:
             self._submit([unit], anywhere=True)
-            return
-        stage = self._stage
-        error = UnitError(
-            f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last "
-            f"{worker.address}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran "
-            "out of memory, raise cluster.memory_limit or start fewer workers."
-        )
-        words = self._pool.last_words(worker.address, worker)
-        error.failure = write_unit_failure(self._context.store, stage, unit, self._inputs, error, words)
-        self._stop(error)
+        else:
+            stage = self._stage
+            error = UnitError(
+                f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died, at last "
+                f"{worker.address}. A unit of this stage was planned at {stage.peak_bytes // MiB} MiB; if workers ran "
+                "out of memory, raise cluster.memory_limit or start fewer workers."
+            )
+            words = self._pool.last_words(worker.address, worker)
+            error.failure = write_unit_failure(self._context.store, stage, unit, self._inputs, error, words)
+            self.stop(error)
 
-    def _put_back(self, unit: int, error: CancelledError) -> None:
+    def put_back(self, unit: int, error: CancelledError) -> None:
         """Submit a unit again that the client lost with its connection; a worker that finds its record skips it.
 
-        Raise :class:`ClusterError` if the unit was canceled for another reason.
+        Raises
+        ------
+        ClusterError
+            If the unit was canceled for another reason.
         """
         if getattr(error, "reason", None) != LOST_WITH_CONNECTION:
             msg = f"the cluster dropped unit {unit} of stage {self._stage.name}: {lost_scheduler(error)}"
             raise ClusterError(msg) from error
         if self._problem is None:
             self._remaining.appendleft(unit)
-            self._fill()
+            self.fill()
 
-    def _stop(self, problem: DaskfsError) -> None:
+    def stop(self, problem: DaskfsError) -> None:
         """Submit nothing more.
 
         Units that workers have may finish, so that their work is kept, within the pool's `patience`.
@@ -329,26 +236,34 @@ class Flight(AbstractContextManager["Flight"]):
         worker_by_key = self._pool.processing()
         for key, call in list(self._running.items()):
             # one that waits for its blocks may begin before its release is heard of
-            if key not in worker_by_key and call.future.status == "pending" and self._feed is None:
+            if key not in worker_by_key and call.future.status == "pending" and not self.is_fed:
                 del self._running[key]
                 call.future.release()
         if self._running:
             self._pool.tell(f"{problem}; waiting for {len(self._running)} units that run or are next")
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise the error that stopped the stage, or :class:`UnitError` for units that failed in all attempts."""
         if self._problem is not None:
             raise self._problem
         self._retries.check()
 
+    def release(self) -> None:
+        """Release the units still in flight; unlike canceling, this does not wait for a scheduler that may be gone."""
+        self._reads.release()
+        for call in self._running.values():
+            call.future.release()
+
     def _look(self) -> None:
         check_stopped()
         workers, silent = self._pool.heard()
         self._looked = time.monotonic()
-        for name in {*self._workers, *self._silent} - workers.keys() - silent:
-            self._pool.tell("", "worker_lost", worker=name, **self._pool.last_words(name))
-        for name in silent - self._silent:
-            self._pool.tell("", "worker_silent", worker=name, **self._pool.last_words(name))
+        for event, names in (
+            ("worker_lost", {*self._workers, *self._silent} - workers.keys() - silent),
+            ("worker_silent", silent - self._silent),
+        ):
+            for name in names:
+                self._pool.tell("", event, worker=name, **self._pool.last_words(name))
         if workers:
             self._seen = self._looked
             self._set_capacity(workers, silent)
@@ -367,21 +282,24 @@ class Flight(AbstractContextManager["Flight"]):
         self._stuck = {key for key in self._running if worker_by_key.get(key) in self._silent}
         if self._problem is None:
             self._free(worker_by_key)
-            self._fill()
+            self.fill()
         at = {key: worker for key, worker in worker_by_key.items() if key in self._running}
-        self._pace.see(at, self._looked)
+        self.pace.see(at, self._looked)
         for key in [key for key, worker in at.items() if self._at.get(key) != worker]:
             self._tell("", "unit_started", self._running[key].unit, at[key])
         self._at = at
         for key, call in list(self._running.items()):
-            seconds = self._pace.seconds(key, self._looked)
-            if call.unit not in self._told and self._pace.is_told_after(seconds):
-                self._told.add(call.unit)
-                since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
-                what = f"unit {call.unit} of stage {self._stage.name} has been running for {seconds:.0f} s at {at[key]}"
-                self._tell(f"{what}; others took {self._pace.usual:.2g} s", "slow", call.unit, at[key], since=since)
-            if key in at and (at[key] in self._silent or self._pace.is_copied_after(seconds)):
-                self._copy(call.unit, at[key])
+            seconds = self.pace.seconds(key, self._looked)
+            if call.unit not in self._told and self.pace.is_told_after(seconds):
+                self._tell_slow(call.unit, worker_by_key[key], seconds)
+            if key in worker_by_key and (worker_by_key[key] in self._silent or self.pace.is_copied_after(seconds)):
+                self._copy(call.unit, worker_by_key[key])
+
+    def _tell_slow(self, unit: int, worker: str, seconds: float) -> None:
+        self._told.add(unit)
+        since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
+        what = f"unit {unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
+        self._tell(f"{what} at {worker}; others took {self.pace.usual:.2g} s", "slow", unit, worker, since=since)
 
     def _tell(self, text: str, event: str, unit: int, worker: str, **facts: Any) -> None:
         self._pool.tell(text, event, stage=self._stage.name, unit=unit, worker=worker, **facts)

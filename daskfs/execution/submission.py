@@ -7,20 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
-from daskfs.errors import DaskfsError, PassingError
-from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, Blocks, feed_of
+from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
+from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, Blocks, feed_of, telling_of_blocks
 from daskfs.execution.in_flight import PER_THREAD, Flight
 from daskfs.execution.pool import Pool
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
+from daskfs.execution.unit_calls import Ended
 from daskfs.kernels.threads import one_thread
 from daskfs.sources.collection import given_blocks
+from daskfs.stages.requirements import cannot_serve
 from daskfs.stages.stage import Plan, Stage
-from daskfs.stages.units import is_within_unit, run_unit
+from daskfs.stages.units import MEASURED, failure_message, is_within_unit, run_unit
 from daskfs.store import layout
 from daskfs.store.completeness import units_not_done
 from daskfs.store.context import Context
@@ -56,9 +58,10 @@ def _units_not_done(context: Context, stage: Stage, number: int, stages: Sequenc
 
 
 def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
-    """Return the digest of all outputs before a round of a stage, its inputs, or for stage None of all outputs.
+    """Return the digest of all outputs before a round of a stage, or for stage None of all outputs.
 
-    It is None while some of the outputs are not recorded, and for a store in memory.
+    The digest identifies the inputs of the units of the round. It is None while some of the outputs are not recorded,
+    and for a store in memory.
     """
     records = context.store.records
     if context.store.root is None:
@@ -150,7 +153,7 @@ def run_stages(
         return units
 
     with ExitStack() as stack:
-        beside: dict[str, Flight] = {}
+        beside: dict[str, _OnCluster] = {}
         for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
             stages_of_loop = list(group)
             for stage in stages_of_loop[:1] if loop else stages_of_loop:
@@ -160,9 +163,8 @@ def run_stages(
                         if pool.client is None:
                             run_stage(context, early, units, pool, identity, report, inputs)
                         else:
-                            report_unit = _begin_units(context, early, units, report)
-                            flight = Flight(context, early, units, pool, identity, report_unit, inputs)
-                            beside[early.name] = stack.enter_context(flight)
+                            early_units = _OnCluster(context, early, units, pool, identity, report, inputs)
+                            beside[early.name] = stack.enter_context(early_units)
                 if loop:
                     _run_loop(context, stages_of_loop, stages, pool, identity, report, begin, beside.values())
                     continue
@@ -185,7 +187,7 @@ def _run_loop(
     identity: str,
     report: Report,
     begin: Callable[[Stage, int], None] | None,
-    beside: Collection[Flight],
+    beside: Collection[_OnCluster],
 ) -> None:
     if not any(pending_units(context, stage, stages) for stage in loop):
         return
@@ -212,7 +214,7 @@ def run_stage(
     identity: str,
     report: Report,
     inputs: str | None = None,
-    beside: Collection[Flight] = (),
+    beside: Collection[_OnCluster] = (),
 ) -> None:
     """Run some units of a stage, of a loop those of one round.
 
@@ -228,13 +230,12 @@ def run_stage(
         or all workers are gone.
     """
     units = list(units)
-    report_unit = _begin_units(context, stage, units, report)
     if pool.client is None:
-        _run_here(context, stage, units, pool, report_unit, inputs)
+        _run_here(context, stage, units, pool, _begin_units(context, stage, units, report), inputs)
         context.store.records.close(stage.name)
         return
-    with Flight(context, stage, units, pool, identity, report_unit, inputs) as flight:
-        flight.finish(beside)
+    with _OnCluster(context, stage, units, pool, identity, report, inputs) as running:
+        running.finish(beside)
 
 
 def _begin_units(context: Context, stage: Stage, units: Sequence[int], report: Report) -> Report:
@@ -306,3 +307,81 @@ def _try(context: Context, stage: Stage, unit: int, blocks: Blocks, inputs: str 
         if is_within_unit():
             raise
         return error
+
+
+class _OnCluster(AbstractContextManager["_OnCluster"]):
+    """Units of a stage in flight on a cluster. Parameters are those of :func:`run_stage`."""
+
+    def __init__(
+        self,
+        context: Context,
+        stage: Stage,
+        units: Sequence[int],
+        pool: Pool,
+        identity: str,
+        report: Report,
+        inputs: str | None,
+    ) -> None:
+        self._context, self._stage = context, stage
+        self._report = _begin_units(context, stage, units, report)
+        self._flight = Flight(context, stage, units, pool, identity, inputs)
+        self._flight.fill()
+
+    def finish(self, beside: Iterable[_OnCluster]) -> None:
+        """Wait until no unit is in flight, and handle those of other stages that end meanwhile."""
+        flight = self._flight
+        while flight.is_under_way:
+            self._handle(flight.next_ended())
+            for other in beside:
+                try:
+                    other.advance()
+                except DaskfsError as error:
+                    flight.stop(error)
+        flight.check()
+        self._context.store.records.close(self._stage.name)
+
+    def advance(self) -> None:
+        """Handle the units that have ended; raise the error that stopped the stage."""
+        while self._flight.is_under_way and (ended := self._flight.next_ended(wait=False)):
+            self._handle(ended)
+        self._flight.check()
+
+    def _handle(self, ended: Ended | None) -> None:
+        from distributed import CancelledError, KilledWorker
+        from distributed.scheduler import NoValidWorkerError
+
+        if ended is None:
+            return
+        context, stage, flight = self._context, self._stage, self._flight
+        unit, record = ended.unit, ended.record
+        try:
+            if ended.failed is not None:
+                with telling_of_blocks() if flight.is_fed else nullcontext():
+                    ended.failed.result()
+            elif record is None:
+                url = context.store.url
+                msg = f"unit {unit} of stage {stage.name} left no record in {url}: do the workers share it?"
+                raise UnitError(msg)
+        except KilledWorker as error:
+            flight.resubmit(unit, error.allowed_failures + 1, error.last_worker)
+        except NoValidWorkerError as error:
+            msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
+            raise ClusterError(msg) from error
+        except (ImportError, AttributeError, TypeError) as error:
+            # from the code that runs units; a unit's own error is a UnitError
+            raise ClusterError(cannot_serve(error)) from error
+        except CancelledError as error:
+            flight.put_back(unit, error)
+        except PassingError as error:
+            flight.set_aside(unit, error)
+        except OSError as error:  # before the unit itself began
+            flight.set_aside(unit, PassingError(failure_message(stage, unit, error)))
+        except DaskfsError as error:
+            flight.stop(error)
+        else:
+            assert record is not None
+            flight.pace.add(float(record.get("seconds", 0.0)))
+            self._report(stage, unit, {name: record[name] for name in MEASURED if name in record})
+
+    def __exit__(self, *_: object) -> None:
+        self._flight.release()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Read
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from daskfs.execution.collection_blocks import NO_COLLECTION_BLOCKS, feed_of
+from daskfs.execution.pool import Pool
+from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Stage
-from daskfs.storage import at_once
+from daskfs.stages.units import run_stored_unit
+from daskfs.storage import access_rows, at_once
 from daskfs.store.records import Record
 from daskfs.store.store import Store
 
@@ -24,6 +30,46 @@ class Submitted:
     unit: int
     future: Future[Any]
     places: Sequence[str]
+
+
+class UnitCalls:
+    """Calls of the units of a stage on the workers of a pool; `feed` gives units blocks of a collection."""
+
+    def __init__(
+        self, store: Store, stage: Stage, units: Sequence[int], pool: Pool, identity: str, inputs: str | None
+    ) -> None:
+        self._store, self._stage, self._pool = store, stage, pool
+        self._identity, self._inputs = identity, inputs
+        self.feed = feed_of(stage, units, pool.client)
+        # keys are unique: other runs may share the scheduler, and an earlier call may have left results there
+        self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
+
+    def submit(self, units: list[int], places: Sequence[str], *, strictly: bool) -> list[Submitted]:
+        """Submit units to the workers at some places, to any if there are none; others may help unless `strictly`."""
+        arguments = (
+            self._store.url,
+            self._identity,
+            self._store.epoch.name,
+            self._stage.name,
+            units,
+            self._inputs,
+            access_rows(),
+            installed_versions(),
+        )
+        blocks = [NO_COLLECTION_BLOCKS] * len(units) if self.feed is None else self.feed.take(units)
+        futures = self._pool.submit(
+            run_stored_unit,
+            *(one if one is units else [one] * len(units) for one in arguments),
+            *map(list, zip(*blocks, strict=True)),
+            priority=0 if self.feed is None else 1,  # a unit before blocks of others
+            key=[f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}" for unit in units],
+            workers=list(places) or None,
+            allow_other_workers=bool(places) and not strictly,
+            pure=False,
+            is_joined=not self._pool.n_own,
+            log_level=self._pool.log_level,
+        )
+        return [Submitted(unit, future, places) for unit, future in zip(units, futures, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
-from daskfs import RRPC, SVMRFE, FisherScore, LaplacianScore, PearsonScore, RedundancyFilter, VarianceScore
+from daskfs import RRPC, SVMRFE, Consensus, FisherScore, LaplacianScore, PearsonScore, RedundancyFilter, VarianceScore
 from tests.api.checks import passes_checks
 from tests.optional import pandas as pd
 from tests.reference import greedy as reference
@@ -184,9 +184,14 @@ class TestMistakes:
         with pytest.raises(ValueError, match=message):
             RedundancyFilter(FisherScore(), **parameters).fit(X, Y)
 
-    def test_only_selectors_of_this_package(self) -> None:
-        with pytest.raises(ValueError, match="it must be a selector of daskfs"):
-            RedundancyFilter(KNeighborsClassifier()).fit(X, Y)
+    @pytest.mark.parametrize(
+        "estimator",
+        [KNeighborsClassifier(), Consensus([FisherScore(), VarianceScore()]), RedundancyFilter(FisherScore())],
+        ids=lambda estimator: type(estimator).__name__,
+    )
+    def test_only_selectors_of_this_package_with_a_criterion(self, estimator: Any) -> None:
+        with pytest.raises(ValueError, match="it must be a selector of daskfs with a criterion of its own"):
+            RedundancyFilter(estimator).fit(X, Y)
 
     def test_a_selector_that_fails_leaves_nothing_behind(self) -> None:
         inner = PearsonScore()
