@@ -18,10 +18,12 @@ from typing import TypeVar
 from daskfs.errors import InputError, JobError
 from daskfs.storage.clients import Access, AccessRows, access_rows, apply_access, configured, first_line, reached_by
 from daskfs.storage.local import LocalPath
+from daskfs.storage.object_names import SCHEMES, is_url
 from daskfs.storage.objects import AHEAD_BYTES, MAX_REQUESTS, Fill, ObjectPath, map_ordered
 
 # names of the other files that are imported from here
 __all__ = [
+    "SCHEMES",
     "Access",
     "AccessRows",
     "Fill",
@@ -31,10 +33,10 @@ __all__ = [
     "apply_access",
     "configured",
     "first_line",
+    "is_url",
     "reached_by",
 ]
 
-SCHEMES = ("s3://", "gs://", "az://")
 REQUESTED_SINGLY = 4
 """Maximum number of objects of one folder that are requested one by one; more are listed."""
 T = TypeVar("T")
@@ -43,11 +45,6 @@ R = TypeVar("R")
 StoragePath = LocalPath | ObjectPath
 PathName = str | Path | ObjectPath
 """Name of a file, a folder or an object: its path or URL."""
-
-
-def is_url(name: object) -> bool:
-    """Return whether a name is the URL of an object or a bucket."""
-    return isinstance(name, str) and name.startswith(SCHEMES)
 
 
 def as_path(name: PathName) -> StoragePath:

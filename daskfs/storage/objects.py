@@ -6,7 +6,6 @@ import errno
 import io
 import itertools
 import os
-import posixpath
 import stat
 import tempfile
 import threading
@@ -19,16 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
-from importlib.util import find_spec
-from pathlib import PurePosixPath
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, overload
 
-from daskfs.errors import InputError
-from daskfs.redaction import CREDENTIALS_BELONG, has_credentials, redact_credentials
 from daskfs.storage.clients import PATIENCE, RETRY_PAUSE_SECONDS, as_os_errors, client_of, pause, with_retries
 from daskfs.storage.local import LocalPath
+from daskfs.storage.object_names import PureObjectPath
 
-OBJECT_EXTRA = "object"
 REQUEST_BYTES = 2**22
 """Bytes per request of an object that is read sequentially."""
 RANGE_PIECE_BYTES = 2**21
@@ -41,6 +36,8 @@ MAX_REQUESTS = 16
 THREADS_NAME = "daskfs-objects"
 AHEAD_BYTES = 2**25
 """Bytes of objects that are prefetched."""
+UNCONDITIONAL = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
+"""Errors of stores without conditional writes."""
 UNDECIDED = (errno.EEXIST, errno.EIO)
 """Errors of a conditional write that leave open what is there now."""
 LONGEST_PAUSE_SECONDS = 10.0
@@ -49,6 +46,7 @@ Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
 """Function that fills buffers with bytes from given offsets of a file; ``EOFError`` if the file is too short."""
 Tag = tuple[str | None, str | None]
 """ETag and version of an object; some stores compare the first, some the second."""
+TAG_KEYS = ("e_tag", "version")
 NEW: Tag = (None, None)
 """Tag of an object that does not exist."""
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
@@ -102,117 +100,16 @@ class ObjectStatus:
 
 
 @dataclass(frozen=True, order=True, repr=False, slots=True)
-class ObjectPath:
-    """Path of an object, or of a prefix of object names, with the methods of :class:`daskfs.storage.local.LocalPath`.
+class ObjectPath(PureObjectPath):
+    """Path of an object, or of a prefix of object names.
 
-    Parameters
-    ----------
-    root
-        ``scheme://bucket``.
-    key
-        Name within the bucket, without a slash at either end; empty for the bucket.
+    It has the methods of :class:`daskfs.storage.local.LocalPath`.
     """
 
-    root: str
-    key: str = ""
-
+    # -------------------------------------------------------------------------------------------- metadata and listing
     is_remote = True
     """Whether each access is a request to a service."""
 
-    @classmethod
-    def of(cls, url: str) -> ObjectPath:
-        """Return the path of a URL; raise :class:`InputError` if it is invalid or obstore is not installed."""
-        if has_credentials(url):
-            msg = f"{redact_credentials(url)}: {CREDENTIALS_BELONG}."
-            raise InputError(msg)
-        if find_spec("obstore") is None:
-            msg = f"{url} is read and written by the package obstore: pip install 'daskfs[{OBJECT_EXTRA}]'."
-            raise InputError(msg)
-        scheme, _, rest = url.partition("://")
-        bucket, _, key = rest.partition("/")
-        if not bucket:
-            msg = f"{url} names no bucket: write {scheme}://BUCKET/NAME."
-            raise InputError(msg)
-        parts = [part for part in key.split("/") if part not in ("", ".")]
-        if ".." in parts:
-            msg = f"{url} holds '..', which means nothing in an object store."
-            raise InputError(msg)
-        return cls(f"{scheme}://{bucket}", "/".join(parts))
-
-    # ------------------------------------------------------------------------------------------------------------ name
-    def __str__(self) -> str:
-        return f"{self.root}/{self.key}" if self.key else self.root
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self)!r})"
-
-    def __truediv__(self, name: str | PurePosixPath) -> ObjectPath:
-        added = [part for part in str(name).split("/") if part not in ("", ".")]
-        if ".." in added:
-            msg = f"{name} leads out of {self}."
-            raise ValueError(msg)
-        return ObjectPath(self.root, "/".join([*self.parts[1:], *added]))
-
-    def own(self, name: str) -> ObjectPath:
-        """Return the path of a name in this directory of a run, in which there are no links."""
-        return self / name
-
-    own_folder = own
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The bucket, and the parts of the name."""
-        return (self.root, *self.key.split("/")) if self.key else (self.root,)
-
-    @property
-    def name(self) -> str:
-        """The last part of the name."""
-        return self.key.rpartition("/")[2]
-
-    @property
-    def suffix(self) -> str:
-        """The last part's extension, with its dot."""
-        return PurePosixPath(self.name).suffix
-
-    @property
-    def stem(self) -> str:
-        """The last part without its extension."""
-        return PurePosixPath(self.name).stem
-
-    @property
-    def parent(self) -> ObjectPath:
-        """The path without its last part; a bucket is its own parent."""
-        return ObjectPath(self.root, self.key.rpartition("/")[0])
-
-    def with_name(self, name: str) -> ObjectPath:
-        """Return the path with another last part."""
-        return self.parent / name
-
-    def lies_in(self, folder: LocalPath | ObjectPath) -> bool:
-        """Return whether this is below another path, or is that one."""
-        return self.parts[: len(folder.parts)] == folder.parts
-
-    def name_below(self, folder: LocalPath | ObjectPath) -> str:
-        """Return the name relative to a folder; raise ``ValueError`` if it is not below it."""
-        if not self.lies_in(folder):
-            msg = f"{self} does not lie in {folder}."
-            raise ValueError(msg)
-        return str(PurePosixPath(*self.parts[len(folder.parts) :]))
-
-    def relative_name(self, folder: LocalPath | ObjectPath) -> str:
-        """Return the relative path from a folder of the same bucket, for a link in a page of the folder, else a URL."""
-        is_near = self.root == folder.parts[0]
-        return posixpath.relpath(f"/{self.key}", "/".join(["", *folder.parts[1:]])) if is_near else str(self)
-
-    def regular(self) -> ObjectPath:
-        """Return the path itself: every object can be read to its end."""
-        return self
-
-    def resolve(self) -> ObjectPath:
-        """Return the path itself."""
-        return self
-
-    # -------------------------------------------------------------------------------------------- metadata and listing
     def errors(self) -> Any:
         """Return a context that turns errors of this path into :class:`OSError`."""
         return as_os_errors(self)
@@ -374,6 +271,12 @@ class ObjectPath:
         """Return the object as text."""
         return self.read_bytes().decode(encoding)
 
+    @overload
+    def open(
+        self, mode: str = "r", buffering: int = -1, encoding: None = None, newline: str | None = None
+    ) -> IO[Any]: ...
+    @overload
+    def open(self, mode: str = "r", buffering: int = -1, encoding: str = "", newline: str | None = None) -> IO[str]: ...
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, newline: str | None = None
     ) -> IO[Any]:
@@ -421,7 +324,7 @@ class ObjectPath:
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
+            if error.errno not in UNCONDITIONAL:
                 raise
             self.put(data)
         return True
@@ -441,7 +344,7 @@ class ObjectPath:
         FileNotFoundError
             If it was deleted, or there is no such bucket.
         """
-        had: Any = {key: value for key, value in zip(("e_tag", "version"), tag, strict=True) if value is not None}
+        had: Any = {key: value for key, value in zip(TAG_KEYS, tag, strict=True) if value is not None}
         is_ours, deadline = is_own or data.__eq__, time.monotonic() + PATIENCE.total_seconds()
         for attempt in itertools.count():
             try:
@@ -488,13 +391,9 @@ class ObjectPath:
             with_retries(self, lambda: client_of(self.root).delete(self.key))
 
     def remove(self) -> None:
-        """Delete the object, and all below this name, a thousand per request."""
+        """Delete the object, and all below this name."""
         self.unlink()
-        objects = [path for path, _ in self.objects()]
-        for start in range(0, len(objects), NAMES_PER_REQUEST):
-            keys = [path.key for path in objects[start : start + NAMES_PER_REQUEST]]
-            with suppress(FileNotFoundError):
-                with_retries(objects[start], partial(client_of(self.root).delete, keys))
+        delete_objects(path for path, _ in self.objects())
 
     def put_tree(self, tree: LocalPath) -> None:
         """Upload a file, or a Zarr group or array, in place of what is here.
@@ -553,6 +452,10 @@ class ObjectFile(io.RawIOBase):
         """Return True."""
         return True
 
+    def tell(self) -> int:
+        """Return the offset of the next read, in bytes."""
+        return self._place
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move to an offset in bytes, at least 0, and return it."""
         self._place = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence])
@@ -572,3 +475,14 @@ class ObjectFile(io.RawIOBase):
         """Return the bytes from the current offset to the end of the object."""
         # the base class would request 8 KiB at a time
         return self.read(max(self._size - self._place, 0)) or b""
+
+
+def delete_objects(paths: Iterable[ObjectPath]) -> None:
+    """Delete objects of one bucket, a thousand per request; ignore missing ones."""
+    objects = list(paths)
+    for start in range(0, len(objects), NAMES_PER_REQUEST):
+        delete = partial(
+            client_of(objects[0].root).delete, [path.key for path in objects[start : start + NAMES_PER_REQUEST]]
+        )
+        with suppress(FileNotFoundError):
+            with_retries(objects[start], delete)

@@ -39,7 +39,7 @@ def url_of(address: str, where: str) -> str:
     n_up = names.count(UP)
     name = "/".join(names[n_up:])
     is_below = name == HERE or is_inside(name)
-    if not is_below or (n_up and folder.parts[-n_up] != layout.BATCHES_DIR):
+    if not is_below or (n_up and folder.parts[-n_up:][:1] != (layout.BATCHES_DIR,)):
         msg = f"{where} names {address!r}, which is no tile store of its run"
         raise StoreError(msg)
     for _ in range(n_up):

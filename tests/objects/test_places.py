@@ -11,7 +11,7 @@ import pytest
 
 from daskfs import storage
 from daskfs.errors import InputError
-from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, objects
+from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, object_names, objects
 from tests.objects.proxy import FAULTS, Proxy, proxy
 from tests.objects.server import reach
 
@@ -207,6 +207,6 @@ def test_a_bucket_that_is_not_there(bucket: str) -> None:
 
 
 def test_without_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "find_spec", {}.get)
+    monkeypatch.setattr(object_names, "find_spec", {}.get)
     with pytest.raises(InputError, match=r"s3://bucket/x is .* pip install 'daskfs\[object\]'\."):
         as_path("s3://bucket/x")
