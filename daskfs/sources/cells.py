@@ -27,13 +27,7 @@ SPELLED = "|".join([*(NUMBER.format(sign) for sign in DECIMAL_SIGNS.values()), S
 
 @dataclass(frozen=True)
 class Numerals:
-    """Notation of the numbers of a table.
-
-    Attributes
-    ----------
-    is_sure
-        Whether the user said so, or a cell of the table can mean nothing else.
-    """
+    """Notation of the numbers of a table; it `is_sure` if the user said so, or a cell can mean nothing else."""
 
     decimal: str = "."
     is_sure: bool = True
@@ -55,12 +49,8 @@ DECIMAL_POINT = Numerals()
 class NonNumeric:
     """Cells that are no numbers in a part of a column: their `count` of `n_present` cells, and the first.
 
-    Attributes
-    ----------
-    is_rare
-        Whether more than half of the cells spell numbers, some maybe with other signs, so that the column is not text.
-    is_grouped
-        Whether the first is a number with a sign that may separate thousands.
+    They are rare if more than half of the cells spell numbers, some maybe with other signs, so that the column is not
+    text, and grouped if the first is a number with a sign that may separate thousands.
     """
 
     count: int

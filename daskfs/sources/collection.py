@@ -216,12 +216,8 @@ def open_collection(spec: SourceSpec) -> CollectionSource:
 class CollectionSource(LabeledSource):
     """Rows of a dask collection. Labels and values of rows can only come from files.
 
-    `blocks` returns the blocks of some rows of blocks: for each row those side by side.
-
-    Attributes
-    ----------
-    left_out
-        Columns of a DataFrame that "non-numeric" leaves out; None for an array.
+    `blocks` returns the blocks of some rows of blocks: for each row those side by side. `left_out` are the columns of a
+    DataFrame that "non-numeric" leaves out; None for an array.
     """
 
     def __init__(self, spec: SourceSpec, layout: Layout, blocks: Callable[[range], Iterable[Sequence[Any]]]) -> None:
@@ -237,18 +233,14 @@ class CollectionSource(LabeledSource):
                 raise not_numbers(WHERE, other)
             features = [column for column in features if layout.dtypes[column] is not None]
             self.left_out = tuple(name for name, _ in other)
-        n_samples, n_features = check_shape((int(layout.starts[-1]), len(features)), WHERE)
+        shape = check_shape((int(layout.starts[-1]), len(features)), WHERE)
         dtypes = {layout.dtypes[column if layout.is_frame else 0] for column in features}
-        feature_names = None if names is None else [names[column] for column in features]
-        self._features = features
-        self.info = self.describe(
-            (n_samples, n_features),
-            common_dtype({dtype for dtype in dtypes if dtype is not None}, WHERE),
-            resolve_feature_names(spec, n_features, own_names=feature_names),
-            {"kind": "dask", "token": layout.token, "shape": [n_samples, n_features]},
-            layout.nnz,
-            int(np.diff(layout.starts).max()),
-        )
+        dtype = common_dtype({dtype for dtype in dtypes if dtype is not None}, WHERE)
+        own_names = None if names is None else [names[column] for column in features]
+        self._features, feature_names = features, resolve_feature_names(spec, shape[1], own_names)
+        identity = {"kind": "dask", "token": layout.token, "shape": [*shape]}
+        largest = int(np.diff(layout.starts).max())
+        self.info = self.describe(shape, dtype, feature_names, identity, layout.nnz, largest)
 
     def verify(self) -> list[RunWarning]:
         """Return a warning that names the columns that "non-numeric" leaves out."""

@@ -19,10 +19,7 @@ ROWS_AT_ONCE = 2**20
 class TextColumn:
     """A column of text, read as int64, else as float64, else as text.
 
-    Parameters
-    ----------
-    read
-        Starts a pass over the column: Arrow arrays of text. The first pass finds out what all cells are.
+    `read` starts a pass over it: Arrow arrays of text. The first pass finds out what all cells are.
     """
 
     def __init__(self, read: Callable[[], Iterator[Any]], numerals: Numerals = DECIMAL_POINT) -> None:

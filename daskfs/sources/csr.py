@@ -23,21 +23,12 @@ Part = NpyFile | Hdf5Array | ZarrMember
 class SparseParts:
     """A sparse matrix in three arrays, all vectors and the indices integers; else :class:`InputError` is raised.
 
-    Parameters
-    ----------
-    where
-        Name in messages.
-    shape
-        (n_samples, n_features).
-    data, indices, indptr
-        As in SciPy; indices may be unsorted, and duplicate entries are added.
+    The arrays are as in SciPy; indices may be unsorted, and duplicate entries are added.
 
     Attributes
     ----------
-    dtype
-        Dtype of the blocks.
-    nnz
-        Number of stored values.
+    shape, dtype
+        (n_samples, n_features), and the dtype of blocks.
     row_multiple
         Cheapest number of rows per read.
     held_bytes

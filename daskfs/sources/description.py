@@ -35,14 +35,9 @@ MATRICES = ("layers", "obsm", "varm", "obsp")
 
 @dataclass
 class Description:
-    """Columns of rows, and members with their shapes.
+    """Columns as :meth:`daskfs.sources.column_profile.ColumnProfile.to_json` describes them, and members.
 
-    Attributes
-    ----------
-    columns
-        For each column, what :meth:`daskfs.sources.column_profile.ColumnProfile.to_json` returns.
-    members
-        Name, shape and dtype of each array or sparse matrix.
+    Members are arrays and sparse matrices, each with name, shape and dtype.
     """
 
     columns: list[dict[str, Any]] = field(default_factory=list)

@@ -44,18 +44,16 @@ class Columns:
 
 @dataclass(frozen=True)
 class GroupContents:
-    """The contents that a layout finds in a folder.
+    """The contents that a layout finds in a folder: X, and the names of the arrays that hold it.
 
     Parameters
     ----------
-    arrays
-        Names of the arrays that hold X.
     rows
         Columns that can be labels or per-sample columns.
     columns
         Columns that ``data.feature_names`` may name.
-    name_arrays
-        Names of the arrays that hold `names`, the feature names.
+    names, name_arrays
+        Feature names, or None, and the names of the arrays that hold them.
     row_names
         The column in `rows` with the row names, or None.
     """
@@ -98,12 +96,9 @@ class MemberSource(LabeledSource):
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
         self.in_place = matrix.place if isinstance(matrix, DenseMatrix) else None
-        names = resolve_feature_names(
-            spec, matrix.shape[1], contents.names, features.names, features.read, features.kind
-        )
-        self.info = self.describe(
-            matrix.shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple
-        )
+        shape = matrix.shape
+        names = resolve_feature_names(spec, shape[1], contents.names, features.names, features.read, features.kind)
+        self.info = self.describe(shape, matrix.dtype, names, self.identity_now(), matrix.nnz, matrix.row_multiple)
 
     def identity_now(self) -> dict[str, Any]:
         """Return the current value of ``info.identity``."""

@@ -230,13 +230,6 @@ def dimension_names(dataset: h5py.Dataset) -> tuple[str | None, ...]:
 class Hdf5Array:
     """A dataset of a file that is read in parts.
 
-    Parameters
-    ----------
-    dataset
-        The dataset in an open file.
-    name
-        Path of the dataset in the file.
-
     Attributes
     ----------
     shape, dtype
@@ -245,8 +238,6 @@ class Hdf5Array:
         Chunk shape; None for a contiguous array.
     held_bytes
         Memory of a read in bytes in addition to the values: one chunk, stored and decoded.
-    attributes
-        Attributes that hold numbers or text.
     dimensions
         Names of the dimensions; None for an unnamed one.
     fill_value

@@ -26,9 +26,9 @@ def parts_of_file(ref: str, n_samples: int, what: str = "labels") -> Callable[[]
     Parameters
     ----------
     ref
-        Path of an ``.npy`` file, an ``.npz`` file with one member or a member ``y`` (or
-        ``"file.npz:member"``), a ``.csv`` or ``.tsv`` table with one column (or ``"file.csv:column"``), or a
-        ``.txt`` file with one value per line, blank for an unlabeled row.
+        Path of an ``.npy`` file, an ``.npz`` file with one member or a member ``y`` (or ``"file.npz:member"``), a
+        ``.csv`` or ``.tsv`` table with one column (or ``"file.csv:column"``), or a ``.txt`` file with one value per
+        line, blank for an unlabeled row.
     what
         "labels", or the key of a per-sample column, for messages.
 

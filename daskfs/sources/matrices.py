@@ -31,10 +31,8 @@ class DenseMatrix:
     ----------
     transposed
         Whether the array's second dimension is the rows of X.
-    decode
-        Converts stored values to those of X.
-    dtype
-        Dtype of decoded values.
+    decode, dtype
+        Converts stored values to those of X, of this dtype.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ INDICES, VALUES = ("row", "column"), ("value",)
 
 @dataclass(frozen=True)
 class MtxHeader:
-    """The header of a file.
+    """The header of a file of `size` bytes, which `n_entries` lines follow.
 
     Attributes
     ----------
@@ -47,12 +47,6 @@ class MtxHeader:
         Whether each line is a stored entry ("coordinate"), or a value, column by column ("array").
     has_values
         Whether entries have values; if not, all are 1.
-    shape
-        Shape of the matrix in the file.
-    n_entries
-        Number of lines of entries.
-    size
-        Bytes before the entries.
     """
 
     is_sparse: bool

@@ -24,14 +24,9 @@ _ALIKE = {".pq": ".parquet"}
 
 
 class PartSizes(NamedTuple):
-    """Sizes of the parts of a table, with which a process opens only those that it reads.
+    """Number of rows of each part of a table that is not an empty file, and the name of the dtype of blocks.
 
-    Parameters
-    ----------
-    n_rows
-        Number of rows of each part that is not an empty file.
-    dtype
-        Name of the dtype of blocks.
+    With these, a process opens only the parts that it reads.
     """
 
     n_rows: tuple[int, ...]
@@ -40,14 +35,9 @@ class PartSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class FileParts:
-    """Files that make up one table.
+    """Files that make up one table: the directory or the pattern, and the state of each file in the order of the rows.
 
-    Parameters
-    ----------
-    where
-        The directory or the pattern, for messages.
-    states
-        Size and modification time (ns) of each file, by path, in the order of the rows.
+    A state is size and modification time (ns).
     """
 
     where: str

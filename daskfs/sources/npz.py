@@ -25,32 +25,22 @@ from daskfs.storage import StoragePath
 class NpzSource(LabeledSource):
     """The dense member that ``spec.array`` names, else ``X``, else a CSR or CSC matrix.
 
-    Attributes
-    ----------
-    reading_bytes
-        Memory of a read in bytes, independent of its number of rows.
+    A read takes `reading_bytes` whatever its number of rows.
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec, "array")
-        self._npz = NpzFile(path)
-        members = self._npz.members
+        npz = self._npz = NpzFile(path)
+        members = npz.members
         super().__init__(spec, labels=members, columns=members, row_names=members)
         self._matrix, member = self._open_matrix(spec)
         self._members = CSR_PARTS[:3] if self._matrix.is_sparse else (member,)
-        matrix = self._matrix
-        shape = check_shape(matrix.shape, f"{path}:{member}")
+        matrix, where = self._matrix, f"{path}:{member}"
+        shape, dtype = check_shape(matrix.shape, where), block_dtype(matrix.dtype, where)
         self.reading_bytes = matrix.held_bytes
-        self.info = self.describe(
-            shape,
-            block_dtype(matrix.dtype, f"{path}:{member}"),
-            resolve_feature_names(
-                spec, shape[1], members=members, read_member=lambda name: self._npz.open_checked(name).read_all()
-            ),
-            file_identity("npz", path, array=member),
-            matrix.nnz,
-            matrix.row_multiple,
-        )
+        names = resolve_feature_names(spec, shape[1], None, members, lambda name: npz.open_checked(name).read_all())
+        identity = file_identity("npz", path, array=member)
+        self.info = self.describe(shape, dtype, names, identity, matrix.nnz, matrix.row_multiple)
 
     def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts | CscRows, str]:
         members = self._npz.members
@@ -85,9 +75,7 @@ class NpzSource(LabeledSource):
 
 
 def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:
-    form = "csr"
-    if "format" in npz.members:
-        form = str(decoded(npz.open_checked("format").read_all()[0]))
+    form = str(decoded(npz.open_checked("format").read_all()[0])) if "format" in npz.members else "csr"
     if form not in ("csr", "csc"):
         msg = (
             f"{npz.path} holds a sparse matrix in {form} format, whose rows cannot be read in ranges; "

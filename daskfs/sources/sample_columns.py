@@ -32,15 +32,7 @@ MAX_TOTAL = 1e20
 
 
 class Column(ABC):
-    """A per-sample column.
-
-    Parameters
-    ----------
-    read
-        Starts a pass over the values as they are.
-    origin
-        Name of the column in messages.
-    """
+    """A per-sample column: `read` starts a pass over the values as they are, and `origin` names it in messages."""
 
     dtype: ClassVar[type] = np.float64
 

@@ -42,14 +42,9 @@ COLON, HASH, ZERO, LETTER_D, SPACE = (ord(character) for character in ":#0d ")
 
 @dataclass
 class SvmScan:
-    """The layout of a file.
+    """The layout of a file, with the lowest and the highest number of a feature that has a value.
 
-    Attributes
-    ----------
-    lowest, highest
-        The lowest and the highest number of a feature with a value.
-    has_groups
-        Whether there are query identifiers.
+    It has groups if there are query identifiers.
     """
 
     ranges: LineRanges = field(init=False)
@@ -57,16 +52,6 @@ class SvmScan:
     highest: int = -1
     nnz: int = 0
     has_groups: bool = False
-
-    @property
-    def is_one_based(self) -> bool:
-        """Whether features are numbered from 1, because no value has number 0."""
-        return self.lowest > 0
-
-    @property
-    def n_features(self) -> int:
-        """Number of features up to the highest one with a value."""
-        return 0 if self.highest < 0 else self.highest + (0 if self.is_one_based else 1)
 
 
 @cached_by_file(SCANS_KEPT)
@@ -104,7 +89,9 @@ class SvmlightSource(LabeledSource):
         self._layout = layout = scan(path)
         members = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
         super().__init__(spec, "column", labels=members, columns=members)
-        shape = check_shape((layout.ranges.n_rows, layout.n_features), str(path))
+        self._is_one_based = layout.lowest > 0
+        n_features = max(0, layout.highest + (0 if self._is_one_based else 1))
+        shape = check_shape((layout.ranges.n_rows, n_features), str(path))
         names, identity = resolve_feature_names(spec, shape[1]), file_identity("svmlight", path)
         self.info = self.describe(shape, np.float64, names, identity, layout.nnz, layout.ranges.row_multiple)
 
@@ -190,9 +177,7 @@ class SvmlightSource(LabeledSource):
     def _parse_rows(self, data: bytes) -> sp.csr_matrix:
         from sklearn.datasets import load_svmlight_file
 
-        X = load_svmlight_file(
-            io.BytesIO(data), n_features=self.info.n_features, zero_based=not self._layout.is_one_based
-        )[0]
+        X = load_svmlight_file(io.BytesIO(data), n_features=self.info.n_features, zero_based=not self._is_one_based)[0]
         mark_spelled(X.data, lambda: [word.rpartition(b":")[2] for word in _all_words(data) if word[:4] != b"qid:"])
         return sp.csr_matrix(X)
 

@@ -47,17 +47,13 @@ class TableSource(LabeledSource):
     ----------
     spec
         An index that pandas wrote is no feature: it is the row names, unless the spec names others.
-    path
-        The file, the directory of parts, or their pattern.
     parts
         The files, with the same columns in the same order, some maybe without rows; None for the one at `path`.
-    known
+    part_sizes
         Sizes of these files, which are opened when they are read; None to open all of them now.
 
     Attributes
     ----------
-    part_sizes
-        Sizes of the parts; None for one file.
     left_out
         Columns that "non-numeric" leaves out.
     """

@@ -25,10 +25,7 @@ KEPT = 8
 class ScratchFile:
     """An unnamed temporary file, which is deleted with this object.
 
-    Parameters
-    ----------
-    content, instead
-        What could not be written if the disk is full, and what to do about it, for messages.
+    If the disk is full, the message names the `content`, and what to do `instead`.
     """
 
     def __init__(self, content: str, instead: str) -> None:

@@ -67,12 +67,12 @@ def read_metadata(path: StoragePath) -> Metadata | None:
     """Read the metadata of the Zarr array or group at `path`; return ``None`` if there is none."""
     for name in METADATA_FILES:
         file = path / name
-        if (document := _json(file)) is None:
-            continue
-        if not isinstance(document, dict):
+        document = _json(file)
+        if isinstance(document, dict):
+            return Metadata(file, document)
+        if document is not None:
             msg = f"{file} is not Zarr metadata."
             raise InputError(msg)
-        return Metadata(file, document)
     return None
 
 

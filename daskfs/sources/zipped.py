@@ -25,13 +25,7 @@ ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Uni
 
 
 class NpzFile:
-    """The members of the ``.npz`` file at `path`.
-
-    Attributes
-    ----------
-    members
-        Names without the ``.npy`` ending, in the order of the file.
-    """
+    """The ``.npz`` file at `path`; `members` are named without the ``.npy`` ending, in the order of the file."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
