@@ -49,8 +49,12 @@ DECIMAL_POINT = Numerals()
 class NonNumeric:
     """Cells that are no numbers in a part of a column: their `count` of `n_present` cells, and the first.
 
-    They are rare if more than half of the cells spell numbers, some maybe with other signs, so that the column is not
-    text, and grouped if the first is a number with a sign that may separate thousands.
+    Attributes
+    ----------
+    is_rare
+        Whether more than half of the cells spell numbers, some maybe with other signs, so that the column is not text.
+    is_grouped
+        Whether the first is a number with a sign that may separate thousands.
     """
 
     count: int
@@ -96,11 +100,11 @@ def numbers_of(cells: Any, numerals: Numerals) -> Any:
     is_odd = pc.or_(pc.invert(is_number), _may_be_grouped(cells, numerals, is_number))
     places = np.flatnonzero(np.asarray(is_odd.fill_null(False)))  # noqa: FBT003
     if places.size:
-        text, n_present = cells[int(places[0])].as_py(), len(cells) - cells.null_count
+        row, n_present = int(places[0]), len(cells) - cells.null_count
+        text = cells[row].as_py()
         n_spelled = pc.sum(pc.match_substring_regex(cells, SPELLED)).as_py() or 0
-        return NonNumeric(
-            places.size, n_present, int(places[0]), text, 2 * n_spelled > n_present, bool(re.match(SEPARATED, text))
-        )
+        is_rare, is_grouped = 2 * n_spelled > n_present, bool(re.match(SEPARATED, text))
+        return NonNumeric(places.size, n_present, row, text, is_rare, is_grouped)
     if numerals.decimal == ",":
         cells = pc.replace_substring(cells, ",", ".")
     return cells.cast("float64")

@@ -110,14 +110,8 @@ def scan(path: StoragePath, delimiter: str | None, decimal: str | None) -> CsvSc
     offsets = np.concatenate(([begin], *starts)).astype(np.int64)
     offsets = np.append(offsets[offsets < end], max(begin, end))
     firsts = np.minimum(np.arange(len(offsets)) * max(1, stride), n_rows)
-    # The first newline after the last value ends its row.
-    return CsvScan(
-        columns,
-        delimiter,
-        numerals,
-        max(0, n_blank - bool(n_rows)),
-        LineRanges(path, offsets[:-1], offsets[1:], firsts),
-    )
+    trailing_blank = max(0, n_blank - bool(n_rows))  # the first newline after the last value ends its row
+    return CsvScan(columns, delimiter, numerals, trailing_blank, LineRanges(path, offsets[:-1], offsets[1:], firsts))
 
 
 def _numerals_of(path: StoragePath, start: int, size: int, delimiter: str) -> Numerals:
@@ -309,23 +303,17 @@ class CsvTable:
         first, last, data = rows
         # Arrow finds columns by name, but names in a file may repeat.
         names = [str(index) for index in range(len(self.columns))]
+        reading = pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=max(1024, len(data) + 1))
+        cutting = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=False)
+        conversion = pyarrow.csv.ConvertOptions(
+            include_columns=[str(column) for column in columns],
+            column_types={str(column): (types or {}).get(column, "string") for column in columns},
+            null_values=self._missing,
+            strings_can_be_null=True,
+            decimal_point=self.numerals.decimal,
+        )
         try:
-            table = pyarrow.csv.read_csv(
-                pa.BufferReader(data),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, use_threads=False, block_size=max(1024, len(data) + 1)
-                ),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=False
-                ),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    include_columns=[str(column) for column in columns],
-                    column_types={str(column): (types or {}).get(column, "string") for column in columns},
-                    null_values=self._missing,
-                    strings_can_be_null=True,
-                    decimal_point=self.numerals.decimal,
-                ),
-            )
+            table = pyarrow.csv.read_csv(pa.BufferReader(data), reading, cutting, conversion)
         except pa.ArrowInvalid as error:
             raise self._explain_error(error, first) from error
         if table.num_rows != last - first:

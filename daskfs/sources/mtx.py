@@ -220,16 +220,12 @@ def _table(data: bytes, names: tuple[str, ...], chosen_names: tuple[str, ...], k
     types = {name: kind or pa.float64() if name in VALUES else pa.int64() for name in chosen_names}
     if not data.strip():
         return pa.table({name: pa.array([], types[name]) for name in chosen_names})
-    table = pyarrow.csv.read_csv(
-        pa.BufferReader(data),
-        read_options=pyarrow.csv.ReadOptions(
-            column_names=list(names), use_threads=False, block_size=max(1024, len(data) + 1)
-        ),
-        parse_options=pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, ignore_empty_lines=True),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=list(chosen_names), null_values=["nan", "NaN", "NAN"]
-        ),
+    reading = pyarrow.csv.ReadOptions(column_names=list(names), use_threads=False, block_size=max(1024, len(data) + 1))
+    cutting = pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, ignore_empty_lines=True)
+    conversion = pyarrow.csv.ConvertOptions(
+        column_types=types, include_columns=list(chosen_names), null_values=["nan", "NaN", "NAN"]
     )
+    table = pyarrow.csv.read_csv(pa.BufferReader(data), reading, cutting, conversion)
     if any(table.column(name).null_count for name in chosen_names if name in INDICES):
         msg = "a row or a column that is no number"
         raise pa.ArrowInvalid(msg)

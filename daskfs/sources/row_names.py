@@ -109,10 +109,9 @@ def _name(value: Any, row: int, origin: str) -> bytes:
     except UnicodeError as error:
         msg = f"{origin} has a name in row {row} that is not valid Unicode: {error.reason}."  # type: ignore[attr-defined]
         raise InputError(msg) from error
-    if len(name) > MAX_NAME_BYTES or b"\0" in name:
-        what = (
-            f"{len(name)} bytes, more than {MAX_NAME_BYTES}" if len(name) > MAX_NAME_BYTES else "a character of code 0"
-        )
+    is_long = len(name) > MAX_NAME_BYTES
+    if is_long or b"\0" in name:
+        what = f"{len(name)} bytes, more than {MAX_NAME_BYTES}" if is_long else "a character of code 0"
         msg = f"{origin} has a name in row {row} with {what}: {ANOTHER}."
         raise InputError(msg)
     return name
