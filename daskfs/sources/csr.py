@@ -27,8 +27,10 @@ class SparseParts:
 
     Attributes
     ----------
-    shape, dtype
-        (n_samples, n_features), and the dtype of blocks.
+    shape
+        (n_samples, n_features).
+    dtype, nnz
+        Dtype of the blocks, and number of stored values.
     row_multiple
         Cheapest number of rows per read.
     held_bytes

@@ -34,8 +34,6 @@ ENDINGS = (".h5ad", ".h5", ".hdf5", ".nc", ".nc4")
 HDF5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError, EOFError)
 QUOTES = "'\" "
 """Signs around the messages of h5py."""
-OTHER_LOCKING = "locking flag"
-"""Text of the HDF5 error if the same process holds the file open with locks."""
 OBJECT_BUFFER_BYTES = 2**20
 """Minimum bytes per request to an object store; HDF5 reads metadata in smaller pieces."""
 LINKS_FOLLOWED = 16
@@ -101,7 +99,7 @@ def _open_unlocked(path: StoragePath) -> h5py.File:
     try:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
-        if OTHER_LOCKING not in str(error):
+        if "locking flag" not in str(error):  # the same process holds the file open with locks
             raise
         return h5py.File(path, "r")
 
@@ -230,6 +228,11 @@ def dimension_names(dataset: h5py.Dataset) -> tuple[str | None, ...]:
 class Hdf5Array:
     """A dataset of a file that is read in parts.
 
+    Parameters
+    ----------
+    name
+        Path of the dataset in the file.
+
     Attributes
     ----------
     shape, dtype
@@ -238,6 +241,8 @@ class Hdf5Array:
         Chunk shape; None for a contiguous array.
     held_bytes
         Memory of a read in bytes in addition to the values: one chunk, stored and decoded.
+    attributes
+        Attributes that hold numbers or text.
     dimensions
         Names of the dimensions; None for an unnamed one.
     fill_value

@@ -24,9 +24,14 @@ _ALIKE = {".pq": ".parquet"}
 
 
 class PartSizes(NamedTuple):
-    """Number of rows of each part of a table that is not an empty file, and the name of the dtype of blocks.
+    """Sizes of the parts of a table, with which a process opens only those that it reads.
 
-    With these, a process opens only the parts that it reads.
+    Parameters
+    ----------
+    n_rows
+        Number of rows of each part that is not an empty file.
+    dtype
+        Name of the dtype of blocks.
     """
 
     n_rows: tuple[int, ...]
@@ -35,9 +40,9 @@ class PartSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class FileParts:
-    """Files that make up one table: the directory or the pattern, and the state of each file in the order of the rows.
+    """Files that make up one table, of a directory or a pattern, which is `where` in messages.
 
-    A state is size and modification time (ns).
+    `states` are size and modification time (ns) of each file, by path, in the order of the rows.
     """
 
     where: str

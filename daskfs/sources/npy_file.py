@@ -64,6 +64,8 @@ class NpyFile:
 
     Attributes
     ----------
+    shape, dtype, fortran_order
+        As the header states them.
     row_multiple
         Cheapest number of rows per read: 1, or a page of each column in Fortran order.
     """
