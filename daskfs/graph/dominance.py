@@ -26,18 +26,8 @@ def dominance_warnings(
     """Return a warning for each neighbor search that a few columns dominate.
 
     Only Euclidean lists over X as it is are checked: the mean squared distance of two rows is twice the sum of the
-    column variances, which tiles store. For other scalings and for cosine the variances are unknown.
-
-    Parameters
-    ----------
-    tiles
-        X.
-    lists
-        Neighbor lists of any kind that are searched for.
-    setting
-        Setting that standardizes X for the graph, as the message names it.
-    names
-        Column names; None for those of the tiles.
+    column variances, which tiles store. For other scalings and for cosine the variances are unknown. The message names
+    the `setting` that standardizes X for the graph; `names` are those of columns, None for those of the tiles.
     """
     warnings = []
     for spec in lists:

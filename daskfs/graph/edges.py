@@ -47,14 +47,8 @@ BEFORE, OWN, AFTER = range(3)
 class Stretches:
     """Stretches of consecutive rows, each of some blocks; the rows of an "entries" unit are part of one stretch.
 
-    Parameters
-    ----------
-    n_samples
-        Number of rows.
-    blocks
-        Blocks of a stretch, see :func:`~daskfs.graph.partition.block_rows`.
-    blocks_sent
-        Blocks of an "entries" unit, a divisor of `blocks`.
+    A stretch has `blocks` blocks (:func:`~daskfs.graph.partition.block_rows`), an "entries" unit `blocks_sent`, a
+    divisor of them.
     """
 
     n_samples: int
@@ -410,10 +404,7 @@ def weight_edges(context: Context, parameters: WeightsParameters, unit: int) -> 
 def weight_summary(store: Store, weighting: Weighting) -> dict[str, Any]:
     """Return kernel width, numbers of edges and rows, and volume (the sum of all degrees) of a weighted graph.
 
-    Raises
-    ------
-    InputError
-        If all weights are 0 or there are no edges.
+    :class:`InputError` if all weights are 0 or there are no edges.
     """
     facts = store.open(layout.WEIGHT_PARTS.format(weighting.key))[...]
     t, counts, volume = float(facts[0, 0]), [int(count) for count in facts[:, 1:-1].sum(axis=0)], facts[:, -1].sum()
@@ -494,16 +485,9 @@ class EdgeWeights:
     def __call__(
         self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
     ) -> np.ndarray:
-        """Return the weight of each edge, shape (n_edges,), float64.
+        """Return the weight of each edge, shape (n_edges,), float64, for kernel width `t`.
 
-        Parameters
-        ----------
-        source, target
-            Rows of the edges, shape (n_edges,), int64.
-        value
-            Length of each edge, or its precomputed weight, shape (n_edges,), float64.
-        weighting, t
-            Weighting and its kernel width.
+        `source` and `target` are its rows, int64, and `value` its length, or its precomputed weight, of the same shape.
         """
         weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
         if weighting.labeled_factor != 1:

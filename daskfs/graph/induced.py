@@ -13,21 +13,10 @@ from daskfs.store.store import Store
 
 
 def induced_lists(store: Store, name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the neighbor lists of a subset of rows, without neighbors outside it.
+    """Return the neighbor lists of a subset of rows, without neighbors outside it, from those of all rows in the store.
 
-    Parameters
-    ----------
-    store
-        Run store with the lists of all rows.
-    name
-        Name of the graph.
-    rows
-        Ascending row numbers, shape (n_rows,), int64.
-
-    Returns
-    -------
-    indices, distances
-        Shape (n_rows, k), int32 or int64 positions in `rows`, and float64; nearest first, padded with -1 and inf.
+    `rows` are ascending row numbers, shape (n_rows,), int64. Indices and distances have shape (n_rows, k), int32 or
+    int64 positions in `rows`, and float64; nearest first, padded with -1 and inf.
     """
     indices, distances = open_lists(store, name)
     n_samples, k = indices.shape

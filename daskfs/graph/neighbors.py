@@ -121,14 +121,9 @@ def close_band(
 ) -> np.ndarray:
     """Update the smallest distances of the queries, and return them like `nearest`.
 
-    Parameters
-    ----------
-    rows
-        Rows from number `start`, shape (n_rows, n_features), dense or CSR.
-    queries, numbers
-        Queries, (n_queries, n_features), and their row numbers, (n_queries,) int64.
-    nearest
-        Smallest distances so far, ascending, (n_queries, k) float64.
+    `rows`, shape (n_rows, n_features), dense or CSR, begin with number `start`; queries have shape (n_queries,
+    n_features), and row `numbers`, int64. `nearest` are their smallest distances so far, ascending, (n_queries, k)
+    float64.
     """
     base = prepare_rows(rows, spec.metric)
     rows_of_queries: Any = sp.csr_matrix(queries) if is_sparse(rows) else queries

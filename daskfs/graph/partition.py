@@ -181,7 +181,15 @@ def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwi
         Array("which of them are too far to be measured", (n_members, width), "bool"),
         Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
     )
-    by_descent = (_compared_rows(shape, spec, n_members, 2), *_descent_lists(spec, k, n_members))
+    longest = max(list_width(k, np.inf), search_width(spec, k))
+    by_descent = (
+        _compared_rows(shape, spec, n_members, 2),
+        Array("neighbors so far, wider, and as returned", (3, n_members, longest), "int32"),
+        Array("how far they are", (3, n_members, longest), "float32"),
+        Array("which of them are new", (n_members, longest), "bool"),
+        Array("neighbors that are compared, new and old", (2, n_members, n_linked(np.inf)), "uint64"),
+        Array("order of a tree, and keys", (3, n_members), "float32"),
+    )
     may_descend = spec.engine == "descent" or (spec.engine == "cells" and not shape.is_sparse)
     return (
         *_member_rows(shape, spec, n_members),
@@ -201,29 +209,16 @@ def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
     """Return the memory cost of rows, and of unit rows under cosine."""
     copies = 1 if spec.metric in LENGTHS else 2
     dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
-    stored = () if spec.read_scaling is None else (shape.dtype,)
-    name, before = "rows of a group", "these before they are rescaled"
-    if not shape.is_sparse:
-        rows = (copies, n_members, shape.n_features)
-        return (Array(name, rows, dtype), *(Array(before, rows, kept_dtype) for kept_dtype in stored))
-    nnz = n_members * ((shape.nnz or 0) // max(shape.n_samples, 1))
-    return (
-        *sparse_values(f"{name}, run by run and as one", 2 * copies, nnz, dtype),
-        Array("where they begin", (2 * copies, n_members), "int64"),
-        *(Array(before, (copies, nnz), kept_dtype) for kept_dtype in stored),
-    )
-
-
-def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
-    """Return the memory cost of NN-descent's lists, and of the neighbors that a pass compares."""
-    width = max(list_width(k, np.inf), search_width(spec, k))
-    return (
-        Array("neighbors so far, wider, and as returned", (3, n_members, width), "int32"),
-        Array("how far they are", (3, n_members, width), "float32"),
-        Array("which of them are new", (n_members, width), "bool"),
-        Array("neighbors that are compared, new and old", (2, n_members, n_linked(np.inf)), "uint64"),
-        Array("order of a tree, and keys", (3, n_members), "float32"),
-    )
+    values: tuple[int, ...] = (copies, n_members, shape.n_features)
+    rows: Cost = (Array("rows of a group", values, dtype),)
+    if shape.is_sparse:
+        nnz = n_members * ((shape.nnz or 0) // max(shape.n_samples, 1))
+        values = (copies, nnz)
+        begins = Array("where they begin", (2 * copies, n_members), "int64")
+        rows = (*sparse_values("rows of a group, run by run and as one", 2 * copies, nnz, dtype), begins)
+    if spec.read_scaling is not None:
+        rows += (Array("these before they are rescaled", values, shape.dtype),)
+    return rows
 
 
 def sparse_values(name: str, copies: int, nnz: int, dtype: str) -> Cost:
@@ -268,20 +263,14 @@ def partition_rows(
     n_groups = int(min(n_groups, max(1, sampled // 64)))
     n_cells = int(np.clip(n // cell_rows(k), n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
     max_members = min(max(16 * k, int(LARGEST_GROUP * n / n_groups)), MOST_MEMBERS)
+    size = block_rows(n)
+    blocks = min(-(-n // size // ASSIGN_UNITS), MERGE_ROWS // size)
     if available is not None:
         max_members = max(16 * k, min(max_members, available // row_bytes))
-    bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
-    return Partitioning(n_groups, n_cells, bands, max_members, _blocks_per_merge(n, k, available))
-
-
-def _blocks_per_merge(n_samples: int, k: int, available: int | None) -> int:
-    """Return the number of blocks of rows whose lists one unit merges, one block at a time."""
-    size = block_rows(n_samples)
-    blocks = min(-(-n_samples // size // ASSIGN_UNITS), MERGE_ROWS // size)
-    if available is not None:
-        block, ordered = (total(cost(n_samples, size, 1)) for cost in (found_lists, merged_lists))
+        block, ordered = (total(cost(n, size, 1)) for cost in (found_lists, merged_lists))  # one is merged at a time
         blocks = min(blocks, (available // k - ordered) // block)
-    return max(1, blocks)
+    bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
+    return Partitioning(n_groups, n_cells, bands, max_members, max(1, blocks))
 
 
 def projected_columns(spec: GraphSpec) -> int:

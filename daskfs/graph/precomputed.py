@@ -206,10 +206,7 @@ class WeightMatrix:
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield rows, columns (int64) and weights (float64) of the entries, shape (n_entries,) each.
 
-        Raises
-        ------
-        InputError
-            For an index out of range, or a weight that is negative, NaN or infinite.
+        :class:`InputError` for an index out of range, or a weight that is negative, NaN or infinite.
         """
         for span in row_blocks(self.n_entries, self.read_entries):
             rows, columns, values = self.rows[span], self.columns[span], self.values[span]
@@ -240,17 +237,7 @@ class WeightMatrix:
 
 
 class EntryRows:
-    """Row index of each entry of a CSR matrix, computed from `indptr` on access.
-
-    Parameters
-    ----------
-    starts
-        ``indptr``, shape (n_rows + 1,), integer.
-    n_entries
-        Number of entries.
-    where
-        Name of the matrix in messages.
-    """
+    """Row index of each entry of a CSR matrix, computed on access from `starts`: ``indptr``, shape (n_rows + 1,)."""
 
     def __init__(self, starts: Readable, n_entries: int, where: str) -> None:
         self._unread = starts
@@ -298,12 +285,7 @@ def run_entries(n_entries: int) -> int:
 def save_lists(path: PathName, lists: NeighborLists) -> None:
     """Write neighbor lists as a Zarr group, with metric and scaling as attributes.
 
-    Raises
-    ------
-    FileExistsError
-        If `path` exists.
-    InputError
-        If a list is invalid.
+    :class:`FileExistsError` if `path` exists, and :class:`InputError` if a list is invalid.
     """
     target = as_path(path)
     if target.exists():

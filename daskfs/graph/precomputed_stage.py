@@ -35,10 +35,7 @@ SAMPLED_KEYS = 2**12
 
 
 class GivenParameters(StageParameters):
-    """Parameters of "graph-given".
-
-    The path and the identity of the graph, metric and scaling of neighbor lists (None for a matrix), and their length.
-    """
+    """Parameters of "graph-given"; of a matrix, `metric` and `scaling` are None."""
 
     path: str
     identity: Mapping[str, JsonValue]
@@ -67,23 +64,9 @@ def check_identity(graph: Graph, planned: Mapping[str, JsonValue]) -> None:
 
 
 def store_graph(store: Store, graph: Graph, n_samples: int, k: int) -> dict[str, Any]:
-    """Copy a precomputed graph to the paths that the following stages read.
+    """Copy a precomputed graph, the first `k` entries of neighbor lists, to the paths that the following stages read.
 
-    Parameters
-    ----------
-    store
-        Run store.
-    graph
-        Neighbor lists or a matrix of weights.
-    n_samples
-        Number of rows of X.
-    k
-        Number of entries of each neighbor list that are needed.
-
-    Raises
-    ------
-    InputError
-        If it is not a valid graph of `n_samples` rows, or a matrix has no edges.
+    :class:`InputError` if it is not a valid graph of `n_samples` rows, or a matrix has no edges.
     """
     if isinstance(graph, WeightMatrix):
         graph.check_size(n_samples)

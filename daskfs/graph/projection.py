@@ -145,23 +145,15 @@ def fitted_space(
     width: int,
     random_state: int,
 ) -> Space:
-    """Fit the space to a sample.
+    """Fit the space to a sample of `n_samples` rows in graph space, shape (n_rows, n_features), dense or CSR.
 
     Parameters
     ----------
-    sample
-        Rows in graph space, shape (n_rows, n_features), dense or CSR.
-    metric
-        Checked metric.
     components
         Number of components, None for all columns, or "auto": the fewest that keep nearly all neighbors in the sample
         among the candidates. If 128 do not suffice, all columns, unless these are very many or rows are sparse.
-    n_samples
-        Number of rows from which the sample is drawn.
     n_neighbors, width
         Number of neighbors, and of candidates whose distances are computed.
-    random_state
-        Seed.
     """
     n_features = sample.shape[1]
     if not is_own(metric, is_sparse=is_sparse(sample)):

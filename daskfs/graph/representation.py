@@ -177,13 +177,7 @@ REPRESENTATION_STAGE = StageKind("representation", __name__, copy_rows, copying_
 
 
 def plan_representation(shape: Shape, representation: Representation) -> Stage:
-    """Return the stage that copies a representation, for X of the given shape.
-
-    Raises
-    ------
-    InputError
-        If it has another number of rows.
-    """
+    """Return the stage that copies a representation, for X of the given shape; raises as :func:`check_size`."""
     check_size(representation, shape.n_samples)
     own_shape, planned = representation.shape(shape), representation.planned
     assert planned is not None

@@ -81,10 +81,7 @@ class StageKind(Generic[P]):
 def kind_of(reference: str) -> StageKind[Any]:
     """Return the kind that a plan names.
 
-    Raises
-    ------
-    StoreError
-        If the reference is not to a stage kind of this package; nothing outside :data:`STAGE_FOLDERS` is imported.
+    :class:`StoreError` if it is none of this package; nothing outside :data:`STAGE_FOLDERS` is imported.
     """
     kind, match = None, REFERENCE.fullmatch(reference)
     if match:

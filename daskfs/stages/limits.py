@@ -76,10 +76,7 @@ def _enough_mebibytes(stage: Stage, threads: int) -> int:
 
 
 def _smallest_limit(planned_at: Callable[[int], Sequence[Stage]], refused: int, enough: int, threads: int) -> int:
-    """Return a limit in MiB that fits the stages planned for it, at most 5 % above the smallest such limit.
-
-    Tiles and groups of rows depend on the limit, so the memory that stages need depends on it as well.
-    """
+    """Return a limit in MiB that fits the stages planned for it, at most 5 % above the smallest such limit."""
 
     def needed(limit: int) -> int:
         return max(_enough_mebibytes(stage, threads) for stage in planned_at(limit * MiB))

@@ -138,10 +138,7 @@ class TileParameters(SourceParameters, kw_only=True):
 def planned_source(context: Context, parameters: SourceParameters, rows: slice | None = None) -> Iterator[Source]:
     """Open the source of a stage, cached per run, to read some rows; None for all.
 
-    Raises
-    ------
-    InputError
-        If that state is not the planned one, or changes before the end of the block.
+    :class:`InputError` if its state is not the planned one, or changes before the end of the block.
     """
     cached = dict[str, Source]() if parameters.is_collection else context.sources
     if (source := cached.get(parameters.fingerprint)) is None:

@@ -27,10 +27,7 @@ STORED_NAME_BYTES = 32
 
 
 class TileBase(StageParameters):
-    """What tiles with more rows are planned from: the last finished ones, and fingerprints of valid bands.
-
-    These are of the "ingest" stages that ingested their rows.
-    """
+    """What tiles with more rows are planned from: the last finished ones, and "ingest" stages of valid bands."""
 
     parameters: TileParameters
     fingerprints: tuple[str, ...]
@@ -77,10 +74,7 @@ class TilePlan:
     def from_json(cls, raw: Mapping[str, Any], where: str) -> TilePlan:
         """Rebuild the plan of the tiles of the run in `where` from JSON; a run fills no tiles but its own.
 
-        Raises
-        ------
-        StoreError
-            If it is damaged.
+        :class:`StoreError` if it is damaged.
         """
         try:
             base = None if raw["base"] is None else TileBase.from_json(raw["base"])
@@ -121,14 +115,7 @@ def base_of(begun: TilePlan, *, is_finished: bool) -> TileBase:
 def plan_ingest(parameters: TileParameters, source_rows: int, reading_bytes: int = 0) -> tuple[Stage, ...]:
     """Return the stages that fill a tile store.
 
-    Parameters
-    ----------
-    parameters
-        Parameters of the stages.
-    source_rows
-        Most rows that the source holds in addition to those it returns.
-    reading_bytes
-        Additional bytes that a read needs, however few rows it returns.
+    A source holds up to `source_rows` rows, and `reading_bytes` bytes, in addition to those that a read returns.
     """
     shape, write_x = parameters.shape, parameters.write_x
     filling = _plan_filling(parameters) if parameters.may_miss else ()
