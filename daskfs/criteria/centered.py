@@ -19,7 +19,7 @@ def centered_criterion(**entries: Any) -> Criterion:
     return Criterion(
         direction="descending",
         slab_fields=CENTERED_FIELDS,
-        statistics=_needs,
+        statistics=lambda parameters: (_moments(parameters),),
         score=_fields,
         ranked_by="position",
         is_joint=True,
@@ -29,11 +29,11 @@ def centered_criterion(**entries: Any) -> Criterion:
     )
 
 
-def _needs(parameters: Parameters) -> tuple[NeedMoments]:
-    return (NeedMoments(without_zscore(parameters.score_scaling)),)
+def _moments(parameters: Parameters) -> NeedMoments:
+    return NeedMoments(without_zscore(parameters.score_scaling))
 
 
 def _fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return mean, m2, and a score of 0, NaN for a constant feature, each (width,), float64; later stages score."""
-    moments = statistics[_needs(parameters)[0]]
+    moments = statistics[_moments(parameters)]
     return {"score": np.where(moments.is_constant, np.nan, 0.0), "mean": moments.mean, "m2": moments.m2}

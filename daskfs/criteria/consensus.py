@@ -52,15 +52,8 @@ def seeing_labels(methods: Sequence[Method]) -> list[str]:
 def consensus_table(ranks: Iterable[np.ndarray]) -> np.ndarray:
     """Combine the ranks of the methods that vote; methods of the same ranks count once.
 
-    Parameters
-    ----------
-    ranks
-        Ranks of each method, shape (n_features,), float64: 1 = best, ties shared, NaN for an excluded feature.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (4, n_features), as :func:`daskfs.kernels.aggregate.combine_ranks` returns it.
+    `ranks` are those of each method, shape (n_features,), float64: 1 = best, ties shared, NaN for an excluded feature.
+    The table has shape (4, n_features), as :func:`daskfs.kernels.aggregate.combine_ranks` returns it.
     """
     table = np.stack(list(ranks))
     _, differing = np.unique(np.nan_to_num(table), axis=0, return_index=True)  # NaN would differ from NaN

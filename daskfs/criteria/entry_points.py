@@ -76,7 +76,7 @@ class StoredParameters(Parameters):
     _criterion: tuple[str, str] = PrivateAttr(default=("", ""))
     """Name and package of the criterion."""
 
-    def load(self) -> Any:
+    def load(self) -> Parameters:
         """Return the parameters as the criterion defines them."""
         kind = _load_version(*self._criterion).parameters
         stored = self.model_dump()
@@ -84,13 +84,11 @@ class StoredParameters(Parameters):
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the neighbor lists needed, as the criterion's own parameters do."""
-        lists: Mapping[str, tuple[ListsSpec, int]] = self.load().lists(n_samples)
-        return lists
+        return self.load().lists(n_samples)
 
     def weightings(self) -> tuple[Weighting, ...]:
         """Return the weighted graphs that stages after the slabs read, as the criterion's own parameters do."""
-        weightings: tuple[Weighting, ...] = self.load().weightings()
-        return weightings
+        return self.load().weightings()
 
     def redrawn(self, place: tuple[int, ...]) -> Self:
         """Return the parameters for one ranking of an evaluation, as the criterion's own parameters do."""
@@ -131,9 +129,9 @@ def stored_criterion(facts: Mapping[str, Any]) -> Criterion:
     test = facts.pop("test", None)
     source = (facts["name"], facts["package"])
     significance = test and Significance(
-        lambda p: _significance(source).needs(_own_parameters(p)),
-        lambda statistics, p: _significance(source).pvalues(statistics, _own_parameters(p)),
-        (lambda context, p, *rest: _permutation_test(source)(context, _own_parameters(p), *rest))
+        lambda p: _significance(source).needs(p.load()),
+        lambda statistics, p: _significance(source).pvalues(statistics, p.load()),
+        (lambda context, p, *rest: _significance(source).permuted(context, p.load(), *rest))
         if test["is_permuted"]
         else None,
         lambda _: str(test["meaning"]),
@@ -141,8 +139,8 @@ def stored_criterion(facts: Mapping[str, Any]) -> Criterion:
     return Criterion(
         **facts,
         parameters=StoredParameters if test is None else StoredTestedParameters,
-        statistics=lambda p: _load_version(*source).statistics(_own_parameters(p)),
-        score=lambda statistics, p: _load_version(*source).score(statistics, _own_parameters(p)),
+        statistics=lambda p: _load_version(*source).statistics(p.load()),
+        score=lambda statistics, p: _load_version(*source).score(statistics, p.load()),
         significance=significance,
     )
 
@@ -155,15 +153,5 @@ def stored_parameters(criterion: Criterion, values: Mapping[str, Any]) -> Stored
     return parameters
 
 
-def _own_parameters(parameters: Any) -> Any:
-    return parameters.load() if isinstance(parameters, StoredParameters) else parameters
-
-
-def _significance(source: tuple[str, str]) -> Significance:
-    significance = _load_version(*source).significance
-    assert significance is not None
-    return significance
-
-
-def _permutation_test(source: tuple[str, str]) -> Any:
-    return _significance(source).permuted
+def _significance(source: tuple[str, str]) -> Any:
+    return _load_version(*source).significance

@@ -22,14 +22,9 @@ from daskfs.kernels.statistics.moments import ClassMoments, TargetMoments
 
 
 # ------------------------------------------------------------------------------------------------------------- variance
-def variance_needs(parameters: Parameters) -> tuple[NeedMoments]:
-    """Return the need of the variance: moments over all rows."""
-    return (NeedMoments(parameters.score_scaling),)
-
-
 def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return the fields, each (width,), float64; score: population variance (divisor n), NaN for a constant feature."""
-    moments = statistics[variance_needs(parameters)[0]]
+    moments = statistics[NeedMoments(parameters.score_scaling)]
     return {
         "score": np.where(moments.is_constant, np.nan, moments.variance),
         "mean": moments.mean,
@@ -39,18 +34,13 @@ def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[s
 
 
 # --------------------------------------------------------------------------------------------------------- Fisher score
-def fisher_needs(parameters: Parameters) -> tuple[NeedClassMoments]:
-    """Return the need of the Fisher score: moments of each class over labeled rows."""
-    return (NeedClassMoments(parameters.score_scaling),)
-
-
 def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return the sum of n_c (mean_c - mean)**2 over the sum of n_c var_c, and both sums, each (width,), float64.
 
     Sums are over labeled rows. The score is +inf where the classes are constant and differ, and NaN where the feature
     is constant on the labeled rows.
     """
-    moments = statistics[fisher_needs(parameters)[0]]
+    moments = statistics[NeedClassMoments(parameters.score_scaling)]
     between, within = scatters(moments)
     return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
@@ -83,7 +73,7 @@ def variance_ratio_pvalues(moments: ClassMoments) -> np.ndarray:
 
 
 def _fisher_pvalues(statistics: Statistics, parameters: Parameters) -> np.ndarray:
-    return variance_ratio_pvalues(statistics[fisher_needs(parameters)[0]])
+    return variance_ratio_pvalues(statistics[NeedClassMoments(parameters.score_scaling)])
 
 
 # -------------------------------------------------------------------------------------------------- Pearson correlation
@@ -107,19 +97,13 @@ def pearson_needs(parameters: TaskParameters) -> tuple[NeedClassMoments | NeedTa
     return (kind(parameters.score_scaling),)
 
 
-def _labeled_moments(statistics: Statistics, parameters: TaskParameters) -> ClassMoments | TargetMoments:
-    if parameters.task == "classification":
-        return statistics[NeedClassMoments(parameters.score_scaling)]
-    return statistics[NeedTargetMoments(parameters.score_scaling)]
-
-
 def pearson_fields(statistics: Statistics, parameters: TaskParameters) -> Mapping[str, np.ndarray]:
     """Return the correlation over labeled rows and its absolute value, each (width,), float64.
 
     With classes, the largest correlation with a one-against-the-rest indicator. NaN where the feature is constant on
     the labeled rows.
     """
-    moments = _labeled_moments(statistics, parameters)
+    moments: ClassMoments | TargetMoments = statistics[pearson_needs(parameters)[0]]
     if isinstance(moments, TargetMoments):
         scale = np.sqrt(moments.m2) * np.sqrt(moments.target_m2)
         correlation = np.full(scale.shape, np.nan)
@@ -141,7 +125,7 @@ def _pearson_pvalues(statistics: Statistics, parameters: PearsonParameters) -> n
     With more than two classes, the largest of several correlations is tested: its p-value times the number of classes
     (Bonferroni), at most 1.
     """
-    moments = _labeled_moments(statistics, parameters)
+    moments: ClassMoments | TargetMoments = statistics[pearson_needs(parameters)[0]]
     size, n_compared = pearson_fields(statistics, parameters)["score"], 1
     if isinstance(moments, ClassMoments):
         n_rows, n_classes = int(moments.counts.sum()), int(np.count_nonzero(moments.counts))
@@ -175,17 +159,12 @@ def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
 
 
 # ------------------------------------------------------------------------------------------ Kolmogorov-Smirnov distance
-def kolmogorov_needs(parameters: Parameters) -> tuple[NeedDistributions]:
-    """Return the need of the Kolmogorov-Smirnov distance: distributions of the classes over labeled rows."""
-    return (NeedDistributions(parameters.score_scaling),)
-
-
 def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return the largest sup |F_a - F_b| of two classes, and the first value that reaches it, each (width,), float64.
 
     Distributions are over labeled rows; NaN where the feature is constant on these.
     """
-    tails = statistics[kolmogorov_needs(parameters)[0]]
+    tails = statistics[NeedDistributions(parameters.score_scaling)]
     return {"score": tails.distance, "threshold": tails.threshold}
 
 
@@ -196,7 +175,7 @@ def _kolmogorov_pvalues(statistics: Statistics, parameters: Parameters) -> np.nd
     correction (1970) for few rows; the largest one is at most as likely as all pairs together (Bonferroni). Values that
     repeat make the p-values too large, not too small.
     """
-    tails = statistics[kolmogorov_needs(parameters)[0]]
+    tails = statistics[NeedDistributions(parameters.score_scaling)]
     counts = tails.counts
     first, second = np.triu_indices(counts.size, 1)
     total = np.zeros(tails.distance.shape)
@@ -220,18 +199,13 @@ class InformationParameters(TestedParameters):
         return tuple(f"edge_{number}" for number in range(1, self.n_bins))
 
 
-def information_needs(parameters: InformationParameters) -> tuple[NeedDistributions]:
-    """Return the need of the information gain: a table of classes against `n_bins` bins over labeled rows."""
-    return (NeedDistributions(parameters.score_scaling, parameters.n_bins),)
-
-
 def information_fields(statistics: Statistics, parameters: InformationParameters) -> Mapping[str, np.ndarray]:
     """Return H(Y) - H(Y | bin of F) in bits over labeled rows, and the bins, each field of shape (width,), float64.
 
     The score is NaN where the feature is constant on the labeled rows. ``edge_1``, ... are the least values of the bins
     in use except the first, ascending, then NaN.
     """
-    table = statistics[information_needs(parameters)[0]]
+    table = statistics[NeedDistributions(parameters.score_scaling, parameters.n_bins)]
     edges = table.edges[parameters.n_bins]
     return {
         "score": np.where(table.is_constant, np.nan, table.gains[parameters.n_bins]),
@@ -247,7 +221,7 @@ def _information_pvalues(statistics: Statistics, parameters: InformationParamete
     asymptotically chi-squared. Bins count as equally frequent.
     """
     fields = information_fields(statistics, parameters)
-    counts = statistics[information_needs(parameters)[0]].counts
+    counts = statistics[NeedDistributions(parameters.score_scaling, parameters.n_bins)].counts
     n_rows, n_bins, of_classes = counts.sum(), fields["bins_in_use"], counts.size - 1
     freedom = (n_bins - 1) * of_classes
     correction = 1 + (n_bins + 1) * (n_rows * (1 / counts).sum() - 1) / (6 * n_rows * max(of_classes, 1))
@@ -266,7 +240,7 @@ CRITERIA = (
         direction="descending",
         fields=("score", "mean", "minimum", "maximum"),
         parameters=Parameters,
-        statistics=variance_needs,
+        statistics=lambda parameters: (NeedMoments(parameters.score_scaling),),
         score=variance_fields,
     ),
     labeled_criterion(
@@ -275,9 +249,9 @@ CRITERIA = (
         citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 4 (Fisher 1936)",
         fields=("score", "between", "within"),
         parameters=TestedParameters,
-        statistics=fisher_needs,
+        statistics=lambda parameters: (NeedClassMoments(parameters.score_scaling),),
         score=fisher_fields,
-        significance=Significance(fisher_needs, _fisher_pvalues),
+        significance=Significance(lambda _: (), _fisher_pvalues),
         tasks=("classification",),
     ),
     labeled_criterion(
@@ -291,7 +265,7 @@ CRITERIA = (
         parameters=PearsonParameters,
         statistics=pearson_needs,
         score=pearson_fields,
-        significance=Significance(pearson_needs, _pearson_pvalues),
+        significance=Significance(lambda _: (), _pearson_pvalues),
     ),
     labeled_criterion(
         name="KolmogorovSmirnovScore",
@@ -299,9 +273,9 @@ CRITERIA = (
         citation="He, Cai and Niyogi (2005), NIPS 18, section 1 (Kolmogorov 1933, Smirnov 1939)",
         fields=("score", "threshold"),
         parameters=TestedParameters,
-        statistics=kolmogorov_needs,
+        statistics=lambda parameters: (NeedDistributions(parameters.score_scaling),),
         score=kolmogorov_fields,
-        significance=Significance(kolmogorov_needs, _kolmogorov_pvalues),
+        significance=Significance(lambda _: (), _kolmogorov_pvalues),
         tasks=("classification",),
     ),
     labeled_criterion(
@@ -310,9 +284,9 @@ CRITERIA = (
         citation="Quinlan (1986), Machine Learning 1, section 4; Zhao and Liu (2007), Algorithm 2 (named there)",
         fields=("score", "bins_in_use"),
         parameters=InformationParameters,
-        statistics=information_needs,
+        statistics=lambda parameters: (NeedDistributions(parameters.score_scaling, parameters.n_bins),),
         score=information_fields,
-        significance=Significance(information_needs, _information_pvalues),
+        significance=Significance(lambda _: (), _information_pvalues),
         tasks=("classification",),
     ),
 )

@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.statistics import Denominator, NeedHalves, NeedInvariants, needs_of
+from daskfs.criteria.statistics import Denominator, NeedHalves, NeedInvariants
 from daskfs.graph.edges import edge_bytes, loop_weights, stored_edges, weight_summary, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.statistics.ratios import LaplacianRatio, Products, n_probes
+from daskfs.kernels.statistics.ratios import LaplacianRatio, n_probes
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
@@ -29,21 +29,6 @@ if TYPE_CHECKING:  # importing it imports numba
 
 HELD_EDGES = 2**24
 """Edges of the largest graph on which features are permuted, which a worker then holds."""
-
-
-def edge_products(context: Context, weighting: Weighting) -> Products:
-    """Return the products with the matrix of the weights between different rows; each call streams the edges once."""
-
-    def products(panels: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
-        product_by_power = {power: np.zeros(panel.shape) for power, panel in panels.items()}
-        for block in _blocks(context, weighting):
-            for power, panel in panels.items():
-                of_power = block.power(power)
-                product_by_power[power] += of_power @ panel
-                product_by_power[power] += of_power.T @ panel
-        return product_by_power
-
-    return products
 
 
 def _blocks(context: Context, weighting: Weighting) -> Iterator[sp.csr_matrix]:
@@ -68,13 +53,23 @@ def is_too_large(store: Store, need: NeedInvariants) -> bool:
 
 
 def ratio_of(context: Context, need: NeedInvariants) -> LaplacianRatio:
-    """Return the ratio of quadratic forms of a need."""
+    """Return the ratio of quadratic forms of a need; each of its products streams the edges once."""
     weighting = need.weighting
+
+    def products(panels: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
+        product_by_power = {power: np.zeros(panel.shape) for power, panel in panels.items()}
+        for block in _blocks(context, weighting):
+            for power, panel in panels.items():
+                of_power = block.power(power)
+                product_by_power[power] += of_power @ panel
+                product_by_power[power] += of_power.T @ panel
+        return product_by_power
+
     degrees = context.store.open(layout.DEGREES.format(weighting.key))[...]
     loops = loop_weights(context.store, weighting, None)
     sums = degrees if loops is None else degrees - loops
     diagonal = degrees if need.denominator == "degree" else np.ones_like(degrees)
-    return LaplacianRatio(sums, diagonal, edge_products(context, weighting))
+    return LaplacianRatio(sums, diagonal, products)
 
 
 class InvariantsParameters(StageParameters):
@@ -108,7 +103,8 @@ def invariants_cost(n_samples: int, weighting: Weighting, process: Cost) -> Cost
 
 def tests_of(methods: Sequence[Method]) -> list[NeedInvariants]:
     """Return the needs of the methods that test features on graphs, each once."""
-    return needs_of((need for method in methods for need in method.needs), NeedInvariants)
+    needs = (need for method in methods for need in method.needs if isinstance(need, NeedInvariants))
+    return list(dict.fromkeys(needs))
 
 
 def are_crossed(methods: Sequence[Method]) -> bool:

@@ -6,8 +6,9 @@ edges gives its degrees and so its denominators (:class:`daskfs.kernels.panel.nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,52 +23,30 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 
 Panels = Sequence[np.ndarray]
-Spread = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Means in two parts, sums of squared deviations, and a mask of means too far from the center of the deviations."""
 
 
 def graph_forms(
     context: Context, weightings: Sequence[Weighting], panels: Panels, moments: Sequence[Moments], passes: Passes
 ) -> list[list[GraphForms]]:
-    """Return the forms of each weighting, one for each panel.
+    """Return the forms of each of some distinct weightings, one for each panel.
 
-    Parameters
-    ----------
-    context
-        Run store with edges and degrees.
-    weightings
-        Distinct weightings.
-    panels
-        All columns of the slab, each panel of shape (n_samples, width); NaN where a value is missing.
-    moments
-        Unweighted moments of each panel over all rows, whose means are the centers of deviations. An array of counts
-        marks a panel whose columns all lack values.
-    passes
-        Backend of the sums.
+    `panels` are all columns of the slab, each of shape (n_samples, width), NaN where a value is missing. `moments` are
+    unweighted, over all rows; their means are the centers of deviations, and an array of counts marks a panel whose
+    columns all lack values.
     """
     centers = [column_moments.mean if np.ndim(column_moments.count) else None for column_moments in moments]
     totals = _edge_totals(context, weightings, panels, centers, passes)
-    forms: dict[tuple[int, int], GraphForms] = {}
-    whole = [i for i, center in enumerate(centers) if center is None]
-    if whole:
-        numerators = [[_numerator(of_panels[i]) for i in whole] for of_panels in totals]
-        inputs = [panels[i] for i in whole], [moments[i] for i in whole]
-        for number, row in enumerate(_whole_forms(context, weightings, *inputs, numerators, passes)):
-            forms |= {(number, i): form for i, form in zip(whole, row, strict=True)}
+    whole = {i: (panels[i], moments[i]) for i, center in enumerate(centers) if center is None}
+    forms = _whole_forms(context, weightings, whole, totals, passes) if whole else {}
     if len(whole) < len(panels):
         rows = context.weights()
         for number, weighting in enumerate(weightings):
             loops = loop_weights(context.store, weighting, rows)
             for i, center in enumerate(centers):
-                total = totals[number][i]
-                if center is not None and isinstance(total, EdgeSums):
+                if center is not None:
+                    total = totals[number][i]
                     forms[number, i] = _observed_form(context, weighting, loops, panels[i], center, total, passes)
     return [[forms[number, i] for i in range(len(panels))] for number in range(len(weightings))]
-
-
-def _numerator(total: np.ndarray | EdgeSums) -> np.ndarray:
-    assert not isinstance(total, EdgeSums)
-    return total
 
 
 def _edge_totals(
@@ -76,14 +55,14 @@ def _edge_totals(
     panels: Panels,
     centers: Sequence[np.ndarray | None],
     passes: Passes,
-) -> list[list[np.ndarray | EdgeSums]]:
-    """Return the edge sums of each weighting and panel: numerators, or all sums if the panel has a center.
+) -> list[list[Any]]:
+    """Return the edge sums of each weighting and panel: an array of numerators, or EdgeSums if the panel has a center.
 
     A panel with missing values has a center. Each graph is streamed once for all its weightings; those that differ only
     in self-loops share sums.
     """
     edges = [replace(weighting, self_loops=False) for weighting in weightings]
-    sums_by_edges: dict[Weighting, list[np.ndarray | EdgeSums]] = {}
+    sums_by_edges: dict[Weighting, list[Any]] = {}
     sparse = [passes.compressed(p) if center is None else None for p, center in zip(panels, centers, strict=True)]
     for graph, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
         by_edges = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
@@ -91,11 +70,10 @@ def _edge_totals(
         sums = [np.zeros(s) if c is None else no_edge_sums(*s) for s, c in zip(shapes, centers, strict=True)]
         for source, target, weights in weighted_blocks(context, graph, k, list(by_edges.values())):
             for total, panel, center, sparse_panel in zip(sums, panels, centers, sparse, strict=True):
-                if isinstance(total, EdgeSums):
-                    assert center is not None
-                    total.add(passes.observed_edge_sums(panel, center, source, target, weights))
-                else:
+                if center is None:
                     total += passes.edge_sums(panel, source, target, weights, sparse_panel)
+                else:
+                    total.add(passes.observed_edge_sums(panel, center, source, target, weights))
         sums_by_edges.update({e: [_of_weighting(total, row) for total in sums] for row, e in enumerate(by_edges)})
     return [sums_by_edges[e] for e in edges]
 
@@ -111,45 +89,30 @@ def _of_weighting(total: np.ndarray | EdgeSums, row: int) -> np.ndarray | EdgeSu
 def _whole_forms(
     context: Context,
     weightings: Sequence[Weighting],
-    panels: Panels,
-    moments: Sequence[Moments],
+    panels: Mapping[int, tuple[np.ndarray, Moments]],
     numerators: Sequence[Sequence[np.ndarray]],
     passes: Passes,
-) -> list[list[GraphForms]]:
-    """Return the forms of each weighting and panel, with denominators from the degrees of all rows."""
-    sums = [CenteredSums(moment.mean, len(weightings), passes) for moment in moments]
+) -> dict[tuple[int, int], GraphForms]:
+    """Return the forms by numbers of weighting and panel, with denominators from the degrees of all rows."""
+    sums = {i: CenteredSums(moments.mean, len(weightings), passes) for i, (_, moments) in panels.items()}
     degrees = [context.store.open(layout.DEGREES.format(weighting.key)) for weighting in weightings]
     n_samples = context.tiles.shape.n_samples
     n_isolated = np.zeros(len(weightings), np.int64)
     for rows in row_blocks(n_samples, block_rows(n_samples)):
         block = np.stack([of_one[rows] for of_one in degrees])
         n_isolated += np.count_nonzero(block == 0, axis=1)
-        for total, panel in zip(sums, panels, strict=True):
-            total.add(panel[rows], block)
-    spreads = [_spread(total, moment) for total, moment in zip(sums, moments, strict=True)]
-    forms = []
+        for i, total in sums.items():
+            total.add(panels[i][0][rows], block)
+    spreads = {i: total.result() for i, total in sums.items()}
+    forms = {}
     for number, of_one in enumerate(degrees):
         volume = float(weight_summary(context.store, weightings[number])["volume"])
         n_connected = n_samples - int(n_isolated[number])
-        forms.append(
-            [
-                _form(
-                    panel, moment, of_one, n_connected, numerators[number][i], _row(spreads[i], number), volume, passes
-                )
-                for i, (panel, moment) in enumerate(zip(panels, moments, strict=True))
-            ]
-        )
+        for i, (panel, moments) in panels.items():
+            spread = [values[..., number, :] for values in spreads[i]]
+            numerator = numerators[number][i]
+            forms[number, i] = _form(panel, moments, of_one, n_connected, numerator, spread, volume, passes)
     return forms
-
-
-def _spread(total: CenteredSums, moments: Moments) -> Spread:
-    mean, squares, far = total.result()
-    return mean, squares, far & ~moments.is_constant  # whose mean is off by rounding alone
-
-
-def _row(spread: Spread, number: int) -> Spread:
-    mean, squares, far = spread
-    return mean[:, number], squares[number], far[number]
 
 
 def _form(
@@ -158,12 +121,16 @@ def _form(
     degrees: RowValues,
     n_connected: int,
     numerator: np.ndarray,
-    row_spread: Spread,
+    spread: Sequence[np.ndarray],
     volume: float,
     passes: Passes,
 ) -> GraphForms:
-    """Return one form, reading degrees, (n_samples,), again if a row has none, or a mean is far from that of all."""
-    mean, denominator, far = row_spread
+    """Return one form, reading degrees, (n_samples,), again if a row has none, or a mean is far from that of all.
+
+    `spread` is what :class:`CenteredSums` returns for the weighting.
+    """
+    mean, denominator, far = spread
+    far = far & ~moments.is_constant  # whose mean is off by rounding alone
     if not n_connected:  # no edge counts: all pairs have closed forms
         return GraphForms(numerator, np.zeros_like(denominator), np.zeros_like(mean), np.ones(far.shape, bool), 0.0)
     if far.any():
@@ -213,7 +180,6 @@ def _observed_form(
     if far.size and not is_near:
         far_panel, near = np.ascontiguousarray(panel[:, far]), mean[0, far]
         [[again]] = _edge_totals(context, [weighting], [far_panel], [near], passes)
-        assert isinstance(again, EdgeSums)
         form = _observed_form(context, weighting, loops, far_panel, near, again, passes, is_near=True)
         mean[:, far], denominator[far] = form.mean, form.denominator
     return GraphForms(numerator, denominator, mean, is_constant, volume)

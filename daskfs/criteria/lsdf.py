@@ -35,17 +35,13 @@ class LSDFParameters(TestedParameters, NeighborParameters):
         return Weighting(name, n_neighbors, "binary", labeled_factor=0.0)
 
 
-def _classes(parameters: LSDFParameters) -> NeedClassMoments:
-    return NeedClassMoments(parameters.score_scaling)
+def _statistics(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
+    classes = NeedClassMoments(parameters.score_scaling)
+    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters))
 
 
 def _edges(parameters: LSDFParameters) -> NeedGraphForms:
     return NeedGraphForms(parameters.score_scaling, parameters.weighting)
-
-
-def _statistics(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
-    classes = _classes(parameters)
-    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters))
 
 
 def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[str, np.ndarray]:
@@ -59,7 +55,7 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     l labeled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs of
     different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2, without cancellation.
     """
-    moments = statistics[_classes(parameters)]
+    moments = statistics[NeedClassMoments(parameters.score_scaling)]
     has_rows = moments.counts > 0
     counts, m2 = moments.counts[has_rows, None], moments.m2[has_rows]
     between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
@@ -69,8 +65,8 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
     return {"score": scatter_ratio(between, within), "between": between, "within": within}
 
 
-def _test_needs(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedTails, ...]:
-    return (_classes(parameters), NeedTails(parameters.score_scaling, of_labeled=True))
+def _tails(parameters: LSDFParameters) -> NeedTails:
+    return NeedTails(parameters.score_scaling, of_labeled=True)
 
 
 def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.ndarray, np.ndarray]:
@@ -82,15 +78,14 @@ def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.nda
     permutations, the edges to a constant K: the score (S - W) / (g W + K) falls with W for every weight g and graph. So
     the test is that of W.
     """
-    moments = statistics[_classes(parameters)]
+    moments = statistics[NeedClassMoments(parameters.score_scaling)]
     has_rows = moments.counts > 0
     counts, m2 = moments.counts[has_rows].astype(np.float64), moments.m2[has_rows]
     total = np.add(*scatters(moments))
     by_size = (counts[:, None] * m2).sum(axis=0)  # unlike a product of matrices the same for every width of a panel
     within = np.divide(by_size, total, out=np.full(total.shape, np.nan), where=total > 0)
-    tails = statistics[NeedTails(parameters.score_scaling, of_labeled=True)]
     expected, invariants = class_invariants(counts)
-    return ratio_pvalues(within, invariants, tails, (expected, counts.size))
+    return ratio_pvalues(within, invariants, statistics[_tails(parameters)], (expected, counts.size))
 
 
 def _permutation_pvalues(
@@ -121,6 +116,6 @@ CRITERIA = (
         needs_labels=True,
         tasks=("classification",),
         uses_graph=True,
-        significance=Significance(_test_needs, _pvalues, _permutation_pvalues),
+        significance=Significance(lambda parameters: (_tails(parameters),), _pvalues, _permutation_pvalues),
     ),
 )

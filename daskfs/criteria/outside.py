@@ -47,26 +47,10 @@ def outside_method(selector: Any, label: str) -> Method:
 
 
 def outside_table(method: Method, X: np.ndarray | sp.csr_matrix, labels: Labels) -> np.ndarray:
-    """Fit a clone of the selector to the labeled rows and return its scores.
+    """Fit a clone of the selector of :func:`outside_method` to the labeled rows of X, and return its scores.
 
-    Parameters
-    ----------
-    method
-        Method of :func:`outside_method`.
-    X
-        Rows, shape (n_samples, n_features), dense or CSR.
-    labels
-        Labels of the rows.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (1, n_features), float64, large is good, NaN for features that the selector does not rank.
-
-    Raises
-    ------
-    InputError
-        If the selector refuses the rows.
+    X is dense or CSR, shape (n_samples, n_features); scores have shape (1, n_features), float64, large is good, NaN for
+    features that the selector does not rank. Raises :class:`InputError` if the selector refuses the rows.
     """
     assert isinstance(method.parameters, OutsideParameters)
     selector = sklearn_module("base").clone(_HELD[method.parameters.number])

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from daskfs.criteria.criterion import Criterion
-from daskfs.criteria.registry import enough_labels
 from daskfs.criteria.statistics import SeenColumns, Statistics
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store.tiles import Tiles
 
@@ -60,7 +59,8 @@ class Group:
 
     def serves(self, criterion: Criterion) -> bool:
         """Return whether a criterion can score the columns: rows count, and have enough labels."""
-        return self.counts and enough_labels(criterion, self.n_distinct)
+        enough_labels = not criterion.needs_labels or self.n_distinct >= (1 if criterion.one_class_serves else 2)
+        return self.counts and enough_labels
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,11 @@ class Panel:
 def cut_panels(
     tiles: Tiles, start: int, stop: int, labels: Labels | None, weights: np.ndarray | None, n_distinct: int
 ) -> list[Panel]:
-    """Return the panels of columns ``start:stop``.
+    """Return the panels of columns ``start:stop``, those of one slab.
 
-    Parameters
-    ----------
-    tiles
-        Tiles from :meth:`Tiles.as_counted`.
-    start, stop
-        Columns of one slab.
-    labels
-        Labels of the rows that count; None if the panels need none.
-    weights
-        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
-    n_distinct
-        Number of distinct labels of all rows that count, as in :class:`Group`.
+    `tiles` are from :meth:`Tiles.as_counted`, `labels` those of the rows that count, None if the panels need none.
+    `weights`, shape (n_samples,), float64, are how many rows each row counts for, None for one each. `n_distinct` is
+    the number of distinct labels of all rows that count, as in :class:`Group`.
     """
     parts = tiles.read_panels(start, stop)
     n_missing = tiles.n_missing()[start:stop] if tiles.is_pairwise else np.zeros(stop - start, np.int64)
@@ -110,32 +101,24 @@ def cut_panels(
                 part = values if chosen.all() else np.ascontiguousarray(values[:, chosen])
                 groups: tuple[Group, ...] = (Group(np.arange(part.shape[1]), None, counts, n_distinct),)
                 if chosen is lacks:
-                    groups = tuple(_group(at, packed, len(part), labels, weights) for packed, at in _marks(part))
+                    groups = tuple(_groups(part, labels, weights))
                 panels.append(Panel(start + first + np.flatnonzero(chosen), part, groups))
     return panels
 
 
-def _marks(values: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Yield the packed marks of the rows that have some columns of a panel, with the numbers of these columns."""
-    marks = np.concatenate([np.packbits(~np.isnan(values[rows]), axis=0) for rows in row_blocks(len(values))])
+def _groups(values: np.ndarray, labels: Labels | None, weights: np.ndarray | None) -> Iterator[Group]:
+    """Yield the columns of a panel by the rows that have them."""
+    all_marks = np.concatenate([np.packbits(~np.isnan(values[rows]), axis=0) for rows in row_blocks(len(values))])
     columns: dict[bytes, list[int]] = {}
     for column in range(values.shape[1]):
-        columns.setdefault(marks[:, column].tobytes(), []).append(column)
+        columns.setdefault(all_marks[:, column].tobytes(), []).append(column)
     for packed, positions in columns.items():
-        yield packed, np.array(positions)
-
-
-def _group(
-    columns: np.ndarray, packed: bytes, n_samples: int, labels: Labels | None, weights: np.ndarray | None
-) -> Group:
-    marks = np.frombuffer(packed, np.uint8)
-    rows, n_distinct = _marked_rows(marks, n_samples), 0
-    if labels is not None:
-        labels_of_rows = replace(labels, values=labels.values[rows])
-        known_labels = labels_of_rows.values[labels_of_rows.is_labeled]
-        n_distinct = min(known_labels.size, 1) + bool(known_labels.size and known_labels.min() != known_labels.max())
-    counts = marks.any() if weights is None else weights[rows].any()
-    return Group(columns, marks, bool(counts), n_distinct)
+        marks = np.frombuffer(packed, np.uint8)
+        rows, n_distinct = _marked_rows(marks, len(values)), 0
+        if labels is not None:
+            n_distinct = LabelCounts.of(replace(labels, values=labels.values[rows])).n_distinct
+        counts = marks.any() if weights is None else weights[rows].any()
+        yield Group(np.array(positions), marks, bool(counts), n_distinct)
 
 
 def _marked_rows(marks: np.ndarray, n_samples: int) -> np.ndarray:

@@ -31,8 +31,6 @@ from daskfs.tiles.shapes import (
 
 SLAB_SHARE = 0.8
 """Share of a worker's memory beyond its process that a slab and its copies fill."""
-MOST_FIELDS = 4
-"""Fields per table in the planned bytes."""
 
 
 def slab_columns(shape: Shape, memory_limit: int | None, n_units: int = MIN_UNITS, *, scaled: bool) -> int:
@@ -77,17 +75,11 @@ def compiled_cost(shape: Shape, *, scaled: bool) -> Cost:
 
 def plan_finish(shape: Shape, method: Method, finish: str, columns: int, process: Cost) -> list[Stage]:
     """Plan the stages that make a method's table from that of its slabs."""
-    if finish == "trade-off":
-        return [_plan_trade_off(shape, method, columns, process)]
     if finish == "greedy":
         return plan_greedy(shape, method, process)
-    raise NotImplementedError
-
-
-def _plan_trade_off(shape: Shape, method: Method, columns: int, process: Cost) -> Stage:
+    assert isinstance(method.parameters, SSelectParameters)  # "trade-off"
     tables = N_TERMS * WORD * shape.n_features
-    assert isinstance(method.parameters, SSelectParameters)
-    return Stage.of(
+    trade_off = Stage.of(
         TRADE_OFF_STAGE,
         f"trade-off-{method.label}",
         1,
@@ -96,6 +88,7 @@ def _plan_trade_off(shape: Shape, method: Method, columns: int, process: Cost) -
         bytes_read=tables + sample_rows(shape).size * row_bytes(shape),
         bytes_written=tables,
     )
+    return [trade_off]
 
 
 def plan_scores(
@@ -125,5 +118,5 @@ def plan_scores(
         ScoreParameters(tuple(methods), columns),
         cost,
         bytes_read=slabs_bytes(shape, columns) + n_units * per_unit,
-        bytes_written=len(methods) * MOST_FIELDS * WORD * shape.n_features,
+        bytes_written=WORD * sum(len(method.fields) for method in methods) * n_units * columns,  # whole chunks count
     )

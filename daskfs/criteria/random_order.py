@@ -27,15 +27,8 @@ class ChanceParameters(Parameters):
 def uniform_numbers(features: np.ndarray, random_state: int) -> np.ndarray:
     """Draw a number in [0, 1) for each feature, shape (width,), float64; seed and feature index alone decide it.
 
-    The raw output of a NumPy bit generator is the same in all versions of NumPy (NEP 19); that of
-    :meth:`numpy.random.Generator.random` need not be.
-
-    Parameters
-    ----------
-    features
-        Indices of features, shape (width,), int64.
-    random_state
-        Seed, at least 0.
+    `features` are indices, shape (width,), int64, and the seed is at least 0. The raw output of a NumPy bit generator
+    is the same in all versions of NumPy (NEP 19); that of :meth:`numpy.random.Generator.random` need not be.
     """
     n_features = int(features.max(initial=-1)) + 1
     integers = np.random.PCG64(random_state).random_raw(n_features)[features]
@@ -53,16 +46,10 @@ class NeedNumbers(Need[np.ndarray]):
         return columns.numbers
 
 
-def chance_needs(parameters: ChanceParameters) -> tuple[NeedMoments, NeedNumbers]:
-    """Return the needs: moments, to find constant features, and feature numbers."""
-    return (NeedMoments(parameters.score_scaling), NeedNumbers())
-
-
 def chance_fields(statistics: Statistics, parameters: ChanceParameters) -> Mapping[str, np.ndarray]:
     """Return the numbers drawn, shape (width,), float64; NaN for a constant feature."""
-    of_moments, of_numbers = chance_needs(parameters)
-    numbers = uniform_numbers(statistics[of_numbers], parameters.random_state)
-    return {"score": np.where(statistics[of_moments].is_constant, np.nan, numbers)}
+    numbers = uniform_numbers(statistics[NeedNumbers()], parameters.random_state)
+    return {"score": np.where(statistics[NeedMoments(parameters.score_scaling)].is_constant, np.nan, numbers)}
 
 
 CRITERIA = (
@@ -73,7 +60,7 @@ CRITERIA = (
         direction="descending",
         fields=("score",),
         parameters=ChanceParameters,
-        statistics=chance_needs,
+        statistics=lambda parameters: (NeedMoments(parameters.score_scaling), NeedNumbers()),
         score=chance_fields,
         untested="it draws the order",
     ),

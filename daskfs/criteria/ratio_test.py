@@ -90,24 +90,12 @@ class RatioTest:
     ) -> np.ndarray:
         """Return p-values by permutation, NaN on a graph of too many edges.
 
-        Parameters
-        ----------
-        context
-            Run store with the graphs.
-        parameters
-            Parameters of the method.
-        numbers, columns
-            Features, shape (width,), int64, and their values, shape (n_samples, width), as they are scored.
-        cache
-            What a unit has read: terms of ratios, and the halves of the features.
+        `numbers`, shape (width,), int64, are features, and `columns`, shape (n_samples, width), their values as they
+        are scored. `cache` has what a unit has read: terms of ratios, and the halves of the features.
         """
         from daskfs.kernels.statistics.permuted import permuted_pvalues
 
-        rows = np.arange(columns.shape[0])
-        if self.of_labeled:
-            labels = context.counted_labels()
-            assert labels is not None
-            rows = np.flatnonzero(labels.is_labeled)
+        rows = np.flatnonzero(context.labeled_rows()) if self.of_labeled else np.arange(columns.shape[0])
         pvalues = np.full(numbers.size, np.nan)
         for half in _halves(parameters):
             places = np.arange(numbers.size)

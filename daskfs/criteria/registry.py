@@ -287,11 +287,6 @@ def check_labels(criterion: Criterion, label: str, labels: LabelCounts | None) -
         raise InputError(msg)
 
 
-def enough_labels(criterion: Criterion, n_distinct: int) -> bool:
-    """Return whether rows with some number of distinct labels suffice for a criterion."""
-    return not criterion.needs_labels or n_distinct >= (1 if criterion.one_class_serves else 2)
-
-
 def label_warnings(method: Method, labels: LabelCounts | None) -> list[RunWarning]:
     """List the warnings about labels that suffice for a method."""
     if labels is None or not method.criterion.one_class_serves or labels.is_varied or not labels.n_counted:

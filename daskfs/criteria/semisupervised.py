@@ -12,7 +12,6 @@ from daskfs.criteria.criterion import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.laplacian import FiniteWidth, MetricFields, quotient
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import NeedGraphForms, Statistics
-from daskfs.criteria.supervised import target_weighting
 from daskfs.graph.spec import GraphSpec, ListsSpec, MixedGraph, TargetGraph, Weighting
 
 
@@ -53,7 +52,7 @@ class SemiSupervisedParameters(MetricFields, Parameters):
 
 
 def _statistics(parameters: SemiSupervisedParameters) -> tuple[NeedGraphForms, NeedGraphForms]:
-    by_target = target_weighting(parameters.target_graph, parameters.n_label_neighbors, parameters.t)
+    by_target = Weighting(parameters.target_graph.name, parameters.n_label_neighbors, "heat", parameters.t)
     return (
         NeedGraphForms(parameters.score_scaling, parameters.weighting),
         NeedGraphForms(parameters.score_scaling, by_target),

@@ -65,8 +65,7 @@ def create_scores(context: Context, parameters: ScoreParameters) -> None:
     n_features, columns = context.tiles.shape.n_features, parameters.slab_columns
     for method in parameters.methods:
         n_fields = len(method.slab_fields)
-        name, shape = slab_table(method), (n_fields, n_features)
-        context.store.create(name, shape, np.float64, (n_fields, columns))
+        context.store.create(slab_table(method), (n_fields, n_features), np.float64, (n_fields, columns))
 
 
 def score_slab(context: Context, parameters: ScoreParameters, unit: int) -> None:
@@ -146,7 +145,7 @@ def _compute(panels: Sequence[Panel], views: Sequence[SeenColumns], needs: Seque
                 of_group = group.seen(of_panel)
                 for need in needs:
                     if group.n_distinct or not need.reads_labels:
-                        group.statistics.put(need, need.compute(of_group))
+                        group.statistics[need] = need.compute(of_group)
 
 
 def _add_graph_forms(
@@ -164,8 +163,7 @@ def _add_graph_forms(
         halves = tested_halves(context.store)
         for need in needs_of_half:
             for panel in panels:
-                none = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))
-                panel.groups[0].statistics.put(need, none)
+                panel.groups[0].statistics[need] = NO_FORMS.among(panel.numbers.size, np.empty(0, np.int64))
         chosen = [np.flatnonzero(halves[panel.numbers] == half) for panel in panels]
         parts = [part for part in zip(panels, scaled, chosen, strict=True) if part[2].size]
         if not parts:
@@ -175,7 +173,7 @@ def _add_graph_forms(
         forms = graph_forms(context, [need.weighting for need in needs_of_half], copies, moments, passes)
         for need, forms_of_need in zip(needs_of_half, forms, strict=True):
             for (panel, _, columns), form in zip(parts, forms_of_need, strict=True):
-                panel.groups[0].statistics.put(need, form.among(panel.numbers.size, columns))
+                panel.groups[0].statistics[need] = form.among(panel.numbers.size, columns)
 
 
 def _add_forms(
@@ -197,7 +195,7 @@ def _add_forms(
     for need, forms_of_need in zip(needs, forms, strict=True):
         for panel, form in zip(panels, forms_of_need, strict=True):
             for group in panel.groups:
-                group.statistics.put(need, form if panel.is_complete else form.part(group.columns))
+                group.statistics[need] = form if panel.is_complete else form.part(group.columns)
 
 
 def graph_needs(methods: Sequence[Method]) -> list[Weighting]:

@@ -7,7 +7,7 @@ statistic is computed once per panel, and each criterion turns a few short array
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -74,7 +74,6 @@ NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty((2, 0)), np.empty(0, bo
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-N = TypeVar("N", bound="Need[Any]")
 
 
 @dataclass(frozen=True)
@@ -124,21 +123,11 @@ class SeenColumns:
         return cast("T", self.held[name])
 
 
-class Statistics:
+class Statistics(dict["Need[Any]", Any]):
     """Statistics of some columns, by the needs that ask for them."""
 
-    def __init__(self) -> None:
-        self._found: dict[Need[Any], Any] = {}
-
     def __getitem__(self, need: Need[T]) -> T:
-        return cast("T", self._found[need])
-
-    def __contains__(self, need: Need[Any]) -> bool:
-        return need in self._found
-
-    def put(self, need: Need[T], statistic: T) -> None:
-        """Add a statistic."""
-        self._found[need] = statistic
+        return cast("T", super().__getitem__(need))
 
 
 class Need(ABC, Generic[T_co]):
@@ -233,7 +222,7 @@ class NeedDistributions(NeedOfValues[Distributions]):
 
     def compute(self, columns: SeenColumns) -> Distributions:
         """Return the distributions that all needs of these values ask for."""
-        together = needs_of(columns.needs, NeedDistributions)
+        together = [need for need in columns.needs if isinstance(need, NeedDistributions)]
         for other in together:
             if other in columns.statistics:
                 return columns.statistics[other]
@@ -323,8 +312,3 @@ class NeedHalves(Need[np.ndarray]):
 def tested_halves(store: Store) -> np.ndarray:
     """Return the half of the features that tests each, 0 or 1, 2 for none, shape (n_features,), uint8."""
     return store.open(layout.HALVES)[2]
-
-
-def needs_of(needs: Iterable[Need[Any]], kind: type[N]) -> list[N]:
-    """Return the needs of a kind, each once."""
-    return list(dict.fromkeys(need for need in needs if isinstance(need, kind)))

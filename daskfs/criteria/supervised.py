@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from pydantic import PositiveInt
@@ -12,20 +11,9 @@ from daskfs.criteria.criterion import Criterion, Significance, TestedParameters
 from daskfs.criteria.filters import scatters, variance_ratio_pvalues
 from daskfs.criteria.laplacian import FiniteWidth, quotient
 from daskfs.criteria.ratio_test import RatioTest
-from daskfs.criteria.statistics import (
-    Need,
-    NeedClassMoments,
-    NeedGraphForms,
-    NeedInvariants,
-    Statistics,
-)
+from daskfs.criteria.statistics import NeedClassMoments, NeedGraphForms, NeedInvariants, Statistics
 from daskfs.graph.spec import ListsSpec, TargetGraph, Weighting
 from daskfs.kernels.labels import Task
-
-
-def target_weighting(lists: TargetGraph, n_neighbors: int, t: float) -> Weighting:
-    """Return the weights of Doquire and Verleysen (2011), Eq. 4: exp(-(y_i - y_j)**2 / t) on the target's neighbors."""
-    return Weighting(lists.name, n_neighbors, "heat", t)
 
 
 class SupervisedParameters(TestedParameters):
@@ -41,6 +29,11 @@ class SupervisedParameters(TestedParameters):
         """The neighbor lists over the target."""
         return TargetGraph(self.standardize_y)
 
+    @property
+    def weighting(self) -> Weighting:
+        """Weights of Doquire and Verleysen (2011), Eq. 4: exp(-(y_i - y_j)**2 / t) on the target's neighbors."""
+        return Weighting(self.target_graph.name, self.n_neighbors, "heat", self.t)
+
     def lists(self, n_samples: int) -> Mapping[str, tuple[ListsSpec, int]]:
         """Return the lists over the target; none for classes, whose graph has a closed form."""
         del n_samples
@@ -49,17 +42,14 @@ class SupervisedParameters(TestedParameters):
         return {self.target_graph.name: (self.target_graph, self.n_neighbors)}
 
 
-def _classes(parameters: SupervisedParameters) -> NeedClassMoments:
-    return NeedClassMoments(parameters.score_scaling)
+def _statistics(parameters: SupervisedParameters) -> tuple[NeedGraphForms | NeedClassMoments]:
+    if parameters.task == "classification":
+        return (NeedClassMoments(parameters.score_scaling),)
+    return (_edges(parameters),)
 
 
 def _edges(parameters: SupervisedParameters) -> NeedGraphForms:
-    weighting = target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
-    return NeedGraphForms(parameters.score_scaling, weighting)
-
-
-def _statistics(parameters: SupervisedParameters) -> tuple[NeedGraphForms | NeedClassMoments]:
-    return (_classes(parameters) if parameters.task == "classification" else _edges(parameters),)
+    return NeedGraphForms(parameters.score_scaling, parameters.weighting)
 
 
 def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) -> Mapping[str, np.ndarray]:
@@ -76,29 +66,23 @@ def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) 
     if parameters.task == "regression":
         forms = statistics[_edges(parameters)]
         return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
-    between, within = scatters(statistics[_classes(parameters)])
+    between, within = scatters(statistics[NeedClassMoments(parameters.score_scaling)])
     total = between + within
     score = np.divide(within, total, out=np.full(total.shape, np.nan), where=total > 0)
     return {"score": score, "numerator": within, "denominator": total}
-
-
-def _test_needs(parameters: SupervisedParameters) -> tuple[Need[Any], ...]:
-    return _statistics(parameters) if parameters.task == "classification" else TARGET_TEST.needs(parameters)
 
 
 def _pvalues(statistics: Statistics, parameters: SupervisedParameters) -> tuple[np.ndarray, np.ndarray]:
     """Return p-values of F with classes, whose score is 1 / (1 + Fisher score), else by permutation of targets."""
     if parameters.task == "regression":
         return TARGET_TEST.pvalues(statistics, parameters)
-    pvalues = variance_ratio_pvalues(statistics[_classes(parameters)])
+    pvalues = variance_ratio_pvalues(statistics[NeedClassMoments(parameters.score_scaling)])
     return pvalues, np.zeros(pvalues.shape, bool)
 
 
 TARGET_TEST = RatioTest(
-    lambda parameters, _: NeedInvariants(
-        target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
-    ),
-    lambda parameters, _: _statistics(parameters),
+    lambda parameters, _: NeedInvariants(parameters.weighting),
+    lambda parameters, _: (_edges(parameters),),
     lambda statistics, parameters, _: quotient(statistics[_edges(parameters)]),
     of_labeled=True,
 )
@@ -109,7 +93,7 @@ CRITERIA = (
             "How little the feature varies between labeled rows of near targets, or of one class, against its "
             "variance; small is good."
         ),
-        citation=("Doquire and Verleysen (2011), IWANN, Eq. 4; for classes He, Cai and Niyogi (2005), NIPS 18, Eq. 5"),
+        citation="Doquire and Verleysen (2011), IWANN, Eq. 4; for classes He, Cai and Niyogi (2005), NIPS 18, Eq. 5",
         direction="ascending",
         fields=("score", "numerator", "denominator"),
         parameters=SupervisedParameters,
@@ -117,6 +101,10 @@ CRITERIA = (
         score=supervised_fields,
         reason="constant on the labeled rows",
         needs_labels=True,
-        significance=Significance(_test_needs, _pvalues, TARGET_TEST.permuted),
+        significance=Significance(
+            lambda parameters: () if parameters.task == "classification" else TARGET_TEST.needs(parameters),
+            _pvalues,
+            TARGET_TEST.permuted,
+        ),
     ),
 )

@@ -212,14 +212,12 @@ class Chain:
         streaming += plan_invariants(tests, shape.n_samples, process)
         cost = self._slab_cost(self.scored_process, columns)
         slabs = plan_scores(shape, methods, weightings, columns, cost, pairwise=pairwise)
-        n_fields = sum(len(method.fields) for method in methods)
         per_unit = label_bytes(weightings, shape.n_samples, labeled=reads_labels(methods, pairwise=pairwise))
         # if features are permuted, each unit reads the graphs on which they are tested once more
         per_unit += sum(stream_bytes(shape.n_samples, need) for need in tests)
         per_unit += 4 * shape.n_features * are_crossed(methods)
         read = slabs.bytes_read + slabs.n_units * per_unit
-        written = WORD * n_fields * slabs.n_units * columns  # whole chunks count
-        streaming.append(dataclasses.replace(slabs, bytes_read=read, bytes_written=written))
+        streaming.append(dataclasses.replace(slabs, bytes_read=read))
         stages += plan_streams(streaming, self.given, shape.n_samples, process)
         return stages + self._finishes()
 

@@ -48,18 +48,10 @@ class NeedSignTable(NeedOfValues[SignTable]):
 
 
 def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
-    """Count the labeled rows of each class at or above the mean of each column.
+    """Count the labeled rows of each class at or above the mean of each column of a panel F, (n_samples, width).
 
-    Parameters
-    ----------
-    F
-        Panel, shape (n_samples, width).
-    forms
-        Forms of a weighted graph, with the means.
-    labels
-        Classes; rows of weight 0 have none.
-    weights
-        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    `forms`, of a weighted graph, have the means. Rows of weight 0 have no label. `weights`, shape (n_samples,),
+    float64, are how many rows each row counts for; None for one each.
     """
     variance = np.zeros_like(forms.denominator)
     np.divide(forms.denominator, forms.volume, out=variance, where=np.greater(forms.volume, 0))
@@ -110,19 +102,13 @@ def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Map
     graph_term, table = quotient(statistics[of_graph]), statistics[of_signs]
     label_term = 1.0 - normalized_mutual_information(table.upper, table.counts)
     label_term[np.isnan(graph_term)] = np.nan
-    open_score = np.full_like(graph_term, np.nan)
-    trade_off = parameters.trade_off
-    score = open_score if trade_off == "auto" else mix_terms(graph_term, label_term, float(trade_off))
-    return {"score": score, "graph_term": graph_term, "label_term": label_term}
+    trade_off = np.nan if parameters.trade_off == "auto" else parameters.trade_off
+    return {"score": mix_terms(graph_term, label_term, trade_off), "graph_term": graph_term, "label_term": label_term}
 
 
 def mix_terms(graph_term: np.ndarray, label_term: np.ndarray, trade_off: float) -> np.ndarray:
     """Return the score from its terms, all (n_features,), float64: the graph term at 1, the label term at 0."""
     return trade_off * graph_term + (1.0 - trade_off) * label_term
-
-
-def _finish(parameters: SSelectParameters) -> str:
-    return "trade-off" if parameters.trade_off == "auto" else ""
 
 
 CRITERIA = (
@@ -139,7 +125,7 @@ CRITERIA = (
         statistics=_statistics,
         score=sselect_fields,
         reason="constant on the rows that have an edge",
-        finish=_finish,
+        finish=lambda parameters: "trade-off" if parameters.trade_off == "auto" else "",
         needs_labels=True,
         one_class_serves=True,
         tasks=("classification",),

@@ -114,10 +114,7 @@ def _curve(cuts: list[Cut]) -> dict[str, Any]:
 
 def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
     """Return the curve of a method from :func:`choose_trade_off`; None if its trade-off was given."""
-    curve: dict[str, Any] | None = None
-    if isinstance(method.parameters, SSelectParameters) and method.finish:
-        curve = store.need_json(layout.TRADE_OFFS.format(method.label))
-    return curve
+    return store.need_json(layout.TRADE_OFFS.format(method.label)) if method.finish == "trade-off" else None
 
 
 def trade_off_cost(shape: Shape, n_cut_features: int | None, process: Cost) -> Cost:
