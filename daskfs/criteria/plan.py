@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rrpc.candidates import plan_greedy
+from daskfs.criteria.rrpc.greedy import plan_greedy
 from daskfs.criteria.slab import SCORE_STAGE, ScoreParameters, slab_cost
 from daskfs.criteria.sselect.criterion import SSelectParameters
 from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE, TradeOffParameters

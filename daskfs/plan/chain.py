@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from daskfs.criteria.distance_correlation.plan import plan_correlation
+from daskfs.criteria.distance_correlation.matrix import plan_correlation
 from daskfs.criteria.invariants import are_crossed, plan_invariants, stream_bytes, tests_cost, tests_of
 from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, scored_columns, slab_columns
 from daskfs.criteria.registry import Method

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rrpc.candidates import check_candidates, plan_comoments
-from daskfs.criteria.rrpc.correlations import BINS_STAGE, BinsParameters, binned_cost, stored_bins_cost
+from daskfs.criteria.rrpc.correlations import (
+    BINS_STAGE,
+    BinsParameters,
+    binned_cost,
+    check_candidates,
+    plan_comoments,
+    stored_bins_cost,
+)
 from daskfs.kernels.distance_correlation.histograms import DISTANCE_ROWS
 from daskfs.ranking.batches import BATCH_TABLES_STAGE, COMBINE_STAGE, BatchesParameters, RankedBatch
 from daskfs.ranking.redundancy import (

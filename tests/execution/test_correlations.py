@@ -15,8 +15,7 @@ import zarr
 from distributed import Client
 
 from daskfs import distance_correlation_matrix
-from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
-from daskfs.criteria.distance_correlation.plan import plan_correlation
+from daskfs.criteria.distance_correlation.matrix import plan_correlation, stored_feature_correlations
 from daskfs.execution.submission import pending_units
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 from daskfs.plan.inline import memory_context
@@ -147,8 +146,9 @@ from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.plan.chain import with_weights
 from daskfs.criteria.plan import slab_columns
 from daskfs.stages.stage import with_fingerprints
-from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation
+from daskfs.criteria.distance_correlation.matrix import feature_correlations_cost, plan_correlation
 from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
+from daskfs.stages.cost import total
 from daskfs.store.context import Context, open_tiles, put_weights
 from daskfs.store.store import Store
 
@@ -179,7 +179,8 @@ def product():
 product()  # the first one takes pages of libraries in, which the process has either way
 before = started()
 product()
-found.append(["product", 0, peak_bytes() - before, held_bytes(context.tiles.shape, spec) + 24 * n])
+held = total(feature_correlations_cost(context.tiles.shape, spec))
+found.append(["product", 0, peak_bytes() - before, held + 24 * n])
 print(json.dumps(found))
 """
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_diabetes, load_wine
 from daskfs import RRPC, PearsonScore
 from daskfs.criteria.plan import plan_finish
 from daskfs.criteria.registry import make_method
-from daskfs.criteria.rrpc.candidates import MAX_CANDIDATES
+from daskfs.criteria.rrpc.correlations import MAX_CANDIDATES
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.statistics.comoments import stretch_rows
 from daskfs.stages.cost import PROCESS, Workers

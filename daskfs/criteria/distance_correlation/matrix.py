@@ -32,7 +32,6 @@ from daskfs.errors import InputError
 from daskfs.kernels.distance_correlation.exact import (
     DISTANCES_AT_ONCE,
     FEW_VALUES,
-    DistanceColumns,
     DistanceSum,
     bias_corrected,
     distance_columns,
@@ -51,12 +50,14 @@ from daskfs.kernels.distance_correlation.feature_map import (
     with_lost_traces,
 )
 from daskfs.kernels.distance_correlation.histograms import BINS
-from daskfs.kernels.distance_correlation.spec import CorrelationSpec as CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
+from daskfs.kernels.scaling import row_statistics
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
-from daskfs.stages.cost import WORD, Array, Cost, Objects
+from daskfs.stages.cost import WORD, Array, Cost, Objects, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
+from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.shape import Shape
@@ -101,7 +102,7 @@ class SlabsParameters(CorrelateParameters):
 
 def map_features(context: Context, parameters: SlabsParameters, unit: int) -> None:
     """Write the bins, their maps and the facts of the features of one slab."""
-    spec, slab = parameters.correlation, _slab(context, parameters, unit)
+    spec, slab = parameters.correlation, slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
     columns = np.arange(slab.start, slab.stop)
     store, width = context.store, most_components(spec.n_components)
     codes: np.ndarray | None = None
@@ -129,7 +130,7 @@ def map_features(context: Context, parameters: SlabsParameters, unit: int) -> No
 
 def store_values(context: Context, parameters: SlabsParameters, unit: int) -> None:
     """Write the features of one slab in the rows in use, divided by the norms of their distances."""
-    spec, slab = parameters.correlation, _slab(context, parameters, unit)
+    spec, slab = parameters.correlation, slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
     columns = np.arange(slab.start, slab.stop)
     n_rows = spec.rows_used(context.tiles.shape.n_samples)
     values = sampled_columns(context, columns, slab, n_rows, spec.felt)
@@ -144,10 +145,6 @@ def store_values(context: Context, parameters: SlabsParameters, unit: int) -> No
     facts[:, N_ROWS] = values.shape[0]
     context.store.put_array(layout.DISTANCE_VALUES.format(spec.name, unit), scaled_values, (CODE_COLUMNS, CODE_ROWS))
     context.store.put_array(layout.DISTANCE_FACTS.format(spec.name, unit), facts)
-
-
-def _slab(context: Context, parameters: SlabsParameters, unit: int) -> slice:
-    return slab_range(unit, parameters.slab_columns, context.tiles.shape.n_features)
 
 
 def _read_features(context: Context, name: str, spec: CorrelationSpec, features: slice, *rest: slice) -> np.ndarray:
@@ -203,13 +200,12 @@ def _exact_block(context: Context, spec: CorrelationSpec, features: Blocks, weig
     values = [_read_features(context, layout.DISTANCE_VALUES, spec, part) for part in features if part is not None]
     shares = shares_of(weights, values[0].shape[1])
     columns = [distance_columns(part, shares) for part in values]
-    left, right = columns[0], columns[1] if len(columns) > 1 else None
-    squared = exact_correlations(left, right, shares)
+    left, right = columns[0], columns[-1]
+    squared = exact_correlations(left, None if features[1] is None else right, shares)
     if not spec.bias_corrected:
         return squared
-    other: DistanceColumns = left if right is None else right
     total = _check_total(float(shares.size) if weights is None else float(weights.sum()))
-    return bias_corrected(squared, exact_deviations(left, other, shares), (left.mean, other.mean), total)
+    return bias_corrected(squared, exact_deviations(left, right, shares), (left.mean, right.mean), total)
 
 
 def _check_total(total: float) -> float:
@@ -289,19 +285,10 @@ class FeatureCorrelations:
         self._rows = rows
 
     def product(self, v: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
-        """Return M v.
+        """Return M v, shape (n_features,), float64, as v.
 
-        Parameters
-        ----------
-        v
-            Shape (n_features,), float64. Under "matrix_free" a feature costs half if it is 0.
-        features
-            True for the entries that are wanted, shape (n_features,), bool; others are 0, and save the other half. None
-            for all.
-
-        Returns
-        -------
-        Shape (n_features,), float64.
+        Under "matrix_free" a feature costs half if it is 0 in v. `features`, shape (n_features,), bool, marks the
+        entries that are wanted; others are 0, and save the other half. None for all.
         """
         mask = np.ones(self.n_features, dtype=bool) if features is None else np.asarray(features, dtype=bool)
         with one_thread():
@@ -394,7 +381,7 @@ class _MatrixFree:
 
 
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
-    """Return the correlations that :func:`daskfs.criteria.distance_correlation.plan.plan_correlation` planned.
+    """Return the correlations that :func:`plan_correlation` planned.
 
     "auto" is resolved in the same way.
     """
@@ -513,8 +500,8 @@ def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
 
 
 def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
-    """List the memory of :class:`FeatureCorrelations` in the process of a unit, "auto" being resolved."""
-    n_features = shape.n_features
+    """List the memory of :class:`FeatureCorrelations` in the process of a unit."""
+    spec, n_features = spec.resolved(shape), shape.n_features
     if spec.correlation == "matrix_free":
         n_rows = spec.rows_used(shape.n_samples)
         values, together = values_in_use(n_features, n_rows), max(PRODUCT_BYTES // WORD, CODE_COLUMNS * n_rows)
@@ -550,3 +537,62 @@ def values_in_use(n_features: int, n_rows: int) -> Array:
 DISTANCE_MAPS_STAGE = StageKind("distance-maps", __name__, map_features, maps_cost, reads_weights=True)
 DISTANCE_VALUES_STAGE = StageKind("distance-values", __name__, store_values, values_cost, reads_weights=True)
 CORRELATE_STAGE = StageKind("correlate", __name__, correlate_block, correlate_cost, reads_weights=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- plan
+def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> list[Stage]:
+    """Plan the stages of the distance correlations between all features; "auto" is resolved here.
+
+    One unit bins or scales `slab_columns` features. Raises what :meth:`CorrelationSpec.resolved` raises.
+    """
+    spec, n_features, n_units = spec.resolved(shape), shape.n_features, -(-shape.n_features // slab_columns)
+    rows, name = spec.rows_used(shape.n_samples), f"correlations-{spec.name}"
+    is_formed = spec.correlation != "matrix_free"
+    kind = DISTANCE_MAPS_STAGE if spec.correlation == "feature_map" else DISTANCE_VALUES_STAGE
+    n_stored = _n_features_read(slice(0, n_features), slab_columns, n_features)
+    slabs = Stage.of(
+        kind,
+        f"distances-{spec.name}",
+        n_units,
+        SlabsParameters(spec, slab_columns),
+        kind.cost(shape, spec, min(slab_columns, n_features), process),
+        bytes_read=shape.x_bytes + WORD * shape.n_samples * n_units * row_statistics(spec.felt),
+        bytes_written=total(stored_cost(spec, n_stored, rows)),
+        needed_until=name if is_formed else "",
+    )
+    if not is_formed:
+        return [slabs]
+    pairs = block_pairs(spec, n_features)
+    slabs_touched = [_n_features_read(block, slab_columns, n_features) for block in feature_blocks(spec, n_features)]
+    n_read = sum(slabs_touched[i] + (slabs_touched[j] if i != j else 0) for i, j in pairs)
+    facts = 2 * WORD * N_FACTS * slab_columns * len(pairs)
+    blocks = Stage.of(
+        CORRELATE_STAGE,
+        name,
+        len(pairs),
+        CorrelateParameters(spec),
+        CORRELATE_STAGE.cost(shape, spec, process),
+        bytes_read=total(stored_cost(spec, n_read, rows)) + facts,
+        bytes_written=formed_matrix(spec, n_features).nbytes + WORD * N_FACTS * n_features,
+        clears=layout.DISTANCES_OF.format(spec.name),
+    )
+    return [slabs, blocks]
+
+
+def _n_features_read(features: slice, slab_columns: int, n_features: int) -> int:
+    """Return the number of features in all chunks that hold some of `features`."""
+    count = 0
+    for start in range(features.start // slab_columns * slab_columns, features.stop, slab_columns):
+        slab = min(start + slab_columns, n_features) - start
+        first, last = max(features.start - start, 0), min(features.stop - start, slab)
+        chunk = min(CODE_COLUMNS, slab)
+        count += (-(-last // chunk) - first // chunk) * chunk
+    return count
+
+
+def read_bytes(shape: Shape, spec: CorrelationSpec) -> int:
+    """Return the bytes of one read of all correlations."""
+    spec = spec.resolved(shape)
+    if spec.correlation == "matrix_free":
+        return values_in_use(shape.n_features, spec.rows_used(shape.n_samples)).nbytes
+    return formed_matrix(spec, shape.n_features).nbytes

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from daskfs.criteria.centered import CENTERED_FIELDS
-from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation, read_bytes
+from daskfs.criteria.distance_correlation.matrix import feature_correlations_cost, plan_correlation, read_bytes
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, SolvedBy, UncorrelatedParameters
 from daskfs.criteria.rescaled_regression.passes import (
@@ -27,7 +27,7 @@ from daskfs.criteria.rescaled_regression.state import (
     stored_state_bytes,
 )
 from daskfs.criteria.row_blocks import blocks_cost, room_between_rounds, row_parts
-from daskfs.criteria.rrpc.candidates import plan_comoments, stored_values
+from daskfs.criteria.rrpc.correlations import plan_comoments, stored_values
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
 from daskfs.stages.cost import WORD, Cost, Fixed, Objects, fullest, total
@@ -217,7 +217,7 @@ def _plan_tables(group: _Group) -> Stage:
 
 def _correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
     """List the memory of the distance correlations of all features."""
-    return (Objects(f"distance correlations {spec.name}", 1, held_bytes(shape, spec)),)
+    return (Objects(f"distance correlations {spec.name}", 1, total(feature_correlations_cost(shape, spec))),)
 
 
 def most_rounds(methods: Sequence[Method], solver: str) -> int | None:

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from daskfs.criteria.slab import slab_range
+from daskfs.errors import MemoryPlanError
 from daskfs.kernels.distance_correlation.histograms import BINS, DISTANCE_ROWS, BinnedColumn, bin_column
-from daskfs.kernels.scaling import Scaling, scale_rows, without_zscore
+from daskfs.kernels.scaling import Scaling, row_statistics, scale_rows, without_zscore
 from daskfs.kernels.statistics.comoments import (
     PRODUCT_COLUMNS,
     PRODUCT_ROWS,
@@ -24,15 +25,20 @@ from daskfs.kernels.statistics.comoments import (
     merge_comoments,
     stretch_rows,
 )
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
-from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
+from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.readers import GATHERED
 from daskfs.store.shape import Shape, spread_rows
 from daskfs.tiles.shapes import band_bytes, tile_bytes
+
+MAX_CANDIDATES = 20_000
+"""Maximum number of features compared with each other; their correlations take 3.2 GB."""
 
 
 class CandidatesParameters(StageParameters):
@@ -171,8 +177,9 @@ def bin_candidates(context: Context, parameters: BinsParameters, unit: int) -> N
     codes = np.empty((columns.size, n_rows), dtype=np.uint8)
     table = np.zeros((columns.size, 2 * BINS))
     for place, column in enumerate(binned_columns(context, columns, slab, DISTANCE_ROWS, parameters.scaling)):
-        codes[place] = column.codes
-        table[place] = _pack_column(column)
+        codes[place], steps = column.codes, column.steps.size
+        table[place, :2] = steps, column.variance
+        table[place, 2 : 2 + steps], table[place, 1 + BINS : 1 + BINS + steps] = column.steps, column.below
     context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, n_rows))
     context.store.put_array(layout.BINNED_TABLE.format(unit), table)
 
@@ -180,14 +187,6 @@ def bin_candidates(context: Context, parameters: BinsParameters, unit: int) -> N
 def _features_of_slab(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
     columns = np.unique(np.concatenate(list(lists.values()))) if lists else np.empty(0, dtype=np.int64)
     return columns[(columns >= slab.start) & (columns < slab.stop)]
-
-
-def _pack_column(column: BinnedColumn) -> np.ndarray:
-    """Return the number of bins, variance, steps and shares of a column in one row."""
-    row, steps = np.zeros(2 * BINS), column.steps.size
-    row[:2] = steps, column.variance
-    row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps] = column.steps, column.below
-    return row
 
 
 def stored_bins(context: Context, parameters: BinsParameters, features: np.ndarray) -> list[BinnedColumn]:
@@ -225,7 +224,7 @@ def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | Non
         Array("rows of the candidates of one list", (rows, widest), shape.dtype),
         *(item for count in counts for item in _sums_cost(count, shape.n_samples)),
         Array("what the means take off a panel of co-moments", (PRODUCT_COLUMNS, widest)),
-        *_row_scales_cost(shape.n_samples),
+        Array("sums, factors and norms of rows", (3, shape.n_samples)),
     )
 
 
@@ -256,11 +255,6 @@ def _rescaled_cost(n_rows: int, n_columns: int, scaling: Scaling | None) -> Cost
     return (Array("rescaled values, before and after a step", (2, n_rows, n_columns)),) if scaling else ()
 
 
-def _row_scales_cost(n_samples: int) -> Cost:
-    """List the statistics of rows that scalings read."""
-    return (Array("sums, factors and norms of rows", (3, n_samples)),)
-
-
 def stored_comoments_cost(count: int) -> Cost:
     """List the memory of :func:`stored_comoments` for `count` candidates."""
     return (Array("co-moments: merged, those of a stretch, and as these are decoded", (3, count, count)),)
@@ -286,7 +280,7 @@ def sampled_cost(shape: Shape, n_columns: int, slab_columns: int, n_rows: int, s
         Objects("tiles of X", 3, tile_bytes(shape)),
         Array("values of the rows in use", (n_rows, n_columns), shape.dtype),
         *_rescaled_cost(n_rows, n_columns, scaling),
-        *_row_scales_cost(shape.n_samples),
+        Array("sums, factors and norms of rows", (3, shape.n_samples)),
     )
 
 
@@ -328,3 +322,58 @@ COMOMENTS_STAGE = StageKind(
     "comoments", __name__, sum_comoments, comoments_cost, reads_weights=True, advice=fewer_candidates
 )
 BINS_STAGE = StageKind("bins", __name__, bin_candidates, bins_cost, reads_weights=True, advice=fewer_candidates)
+
+
+# ---------------------------------------------------------------------------------------------------------- plan
+def check_candidates(count: int, where: str, setting: str) -> None:
+    """Raise :class:`MemoryPlanError` if `count` features are too many to compare with each other."""
+    if count > MAX_CANDIDATES:
+        msg = (
+            f"{where} would compare {count} features with each other, which takes {WORD * count**2 / 2**30:.0f} GiB: "
+            f"set {setting} to {MAX_CANDIDATES} or less."
+        )
+        raise MemoryPlanError(msg)
+
+
+def plan_comoments(
+    shape: Shape,
+    name: str,
+    candidates: tuple[str, Mapping[str, int]],
+    scaling: str | None,
+    process: Cost,
+    *,
+    all_features: bool = False,
+) -> Stage:
+    """Plan the stage that sums products of candidates, given their purpose and their number for each method.
+
+    `all_features` are the candidates without a stage that lists them.
+    """
+    purpose, counts = candidates
+    height = stretch_rows(shape.n_samples)
+    n_stretches = -(-shape.n_samples // height)
+    per_unit = max(1, -(-shape.tile_rows // height))  # a unit reads whole bands
+    n_units = -(-n_stretches // per_unit)
+    parameters = ComomentsParameters(purpose, tuple(counts), scaling, all_features, per_unit)
+    return Stage.of(
+        COMOMENTS_STAGE,
+        name,
+        n_units,
+        parameters,
+        COMOMENTS_STAGE.cost(shape, counts.values(), scaling, process),
+        bytes_read=_bands_bytes(shape, per_unit * height, scaling) + n_units * WORD * sum(counts.values()),
+        bytes_written=n_stretches * WORD * sum(stored_values(count) + count + 1 for count in counts.values()),
+    )
+
+
+def _bands_bytes(shape: Shape, height: int, scaling: str | None) -> int:
+    """Return the bytes of X, in whole bands, and of row scalings that units of `height` rows read."""
+    rows = min(shape.tile_rows, shape.n_samples)
+    n_bands = sum(-(-part.stop // rows) - part.start // rows for part in row_blocks(shape.n_samples, height))
+    of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
+    return n_bands * (of_band + WORD * rows * row_statistics(scaling))
+
+
+def stored_values(count: int) -> int:
+    """Return the number of values in whole chunks of a matrix of co-moments."""
+    rows = min(comoment_rows(count), count)
+    return -(-count // rows) * rows * count

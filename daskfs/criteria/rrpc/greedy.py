@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rrpc.correlations import fewer_candidates, stored_comoments_cost, stored_correlations
+from daskfs.criteria.rrpc.correlations import (
+    check_candidates,
+    fewer_candidates,
+    plan_comoments,
+    stored_comoments_cost,
+    stored_correlations,
+)
 from daskfs.criteria.rrpc.criterion import CRITERIA, GreedyParameters
 from daskfs.criteria.slab import slab_table
 from daskfs.kernels.greedy import pick_greedily
 from daskfs.kernels.order import rank_order
-from daskfs.stages.cost import Array, Cost
+from daskfs.stages.cost import WORD, Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
+from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.shape import Shape
 
 GREEDY = "greedy"
 N_FIELDS = len(CRITERIA[0].fields)
@@ -36,8 +45,7 @@ def screen_candidates(context: Context, parameters: OneMethod, unit: int) -> dic
     assert isinstance(method.parameters, GreedyParameters)
     relevance = context.store.open(slab_table(method))[...][method.fields.index("relevance")]
     n_relevant = int(np.count_nonzero(~np.isnan(relevance)))
-    count = n_relevant if method.parameters.n_candidates is None else min(method.parameters.n_candidates, n_relevant)
-    features = np.sort(rank_order(relevance, "descending")[:count])
+    features = np.sort(rank_order(relevance, "descending")[:n_relevant][: method.parameters.n_candidates])
     context.store.put_array(layout.CANDIDATES.format(GREEDY, method.label), features)
     return {"n_candidates": int(features.size)}
 
@@ -83,3 +91,36 @@ def greedy_cost(n_features: int, count: int, process: Cost) -> Cost:
 
 SCREEN_STAGE = StageKind("screen", __name__, screen_candidates, screen_cost)
 GREEDY_STAGE = StageKind("greedy", __name__, pick_features, greedy_cost, advice=fewer_candidates)
+
+
+def plan_greedy(shape: Shape, method: Method, process: Cost) -> list[Stage]:
+    """Plan the stages of a method that picks features one by one: candidates, their co-moments, picks."""
+    greedy, label, n_features = method.parameters, method.label, shape.n_features
+    assert isinstance(greedy, GreedyParameters)
+    count = min(greedy.n_candidates or n_features, n_features)
+    check_candidates(count, f"method {label}", "n_candidates")
+    done, parameters = f"greedy-{label}", OneMethod(method)
+    table, listed = WORD * N_FIELDS * n_features, WORD * count
+    comoments = plan_comoments(shape, f"comoments-{label}", (GREEDY, {label: count}), greedy.score_scaling, process)
+    return [
+        Stage.of(
+            SCREEN_STAGE,
+            f"candidates-{label}",
+            1,
+            parameters,
+            SCREEN_STAGE.cost(n_features, process),
+            bytes_read=table,
+            bytes_written=listed,
+        ),
+        replace(comoments, needed_until=done),
+        Stage.of(
+            GREEDY_STAGE,
+            done,
+            1,
+            parameters,
+            GREEDY_STAGE.cost(n_features, count, process),
+            bytes_read=comoments.bytes_written + table + listed,
+            bytes_written=table,
+            clears=layout.COMOMENTS_OF.format(GREEDY, label),
+        ),
+    ]
