@@ -5,12 +5,13 @@ The slabs find constant features, means and sums of squares; the stages of a loo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from pydantic import Field, PositiveInt
 
 from daskfs.criteria.centered import centered_criterion
-from daskfs.criteria.criterion import Criterion, Parameters, PositiveNumber
+from daskfs.criteria.criterion import Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 
@@ -85,36 +86,28 @@ class UncorrelatedParameters(RescaledParameters):
         return self._spec
 
 
-def _criterion(name: str, summary: str, citation: str, parameters: type[RescaledParameters]) -> Criterion:
-    return centered_criterion(
-        name=name,
-        summary=summary,
-        citation=citation,
-        fields=("score", "bound", "position"),
-        parameters=parameters,
-        finish="rescaled",
-        pairs_features=parameters is UncorrelatedParameters,
-    )
-
-
+rescaled_criterion = partial(centered_criterion, fields=("score", "bound", "position"), finish="rescaled")
 CRITERIA = (
-    _criterion(
-        "RLSR",
-        "Share of a feature in a rescaled linear regression on classes, with those of unlabeled rows learned; large "
-        "is good.",
-        "Chen, Yuan, Nie and Huang (2017), IJCAI, 1525-1531",
-        RescaledParameters,
+    rescaled_criterion(
+        name="RLSR",
+        summary=(
+            "Share of a feature in a rescaled linear regression on classes, with those of unlabeled rows learned; "
+            "large is good."
+        ),
+        citation="Chen, Yuan, Nie and Huang (2017), IJCAI, 1525-1531",
+        parameters=RescaledParameters,
     ),
-    _criterion(
-        "DSSFS",
-        "As RLSR, with the targets of labeled rows dragged apart; a reconstruction; large is good.",
-        "Yuan, Chen, Wang, Nie and Jing (2018), AAAI (student abstract)",
-        RescaledParameters,
+    rescaled_criterion(
+        name="DSSFS",
+        summary="As RLSR, with the targets of labeled rows dragged apart; a reconstruction; large is good.",
+        citation="Yuan, Chen, Wang, Nie and Jing (2018), AAAI (student abstract)",
+        parameters=RescaledParameters,
     ),
-    _criterion(
-        "SSUFS",
-        "As RLSR, with a reward for weights that differ between correlated features; large is good.",
-        "Zhong, Chen and Nie (2019), EasyChair preprint 1690",
-        UncorrelatedParameters,
+    rescaled_criterion(
+        name="SSUFS",
+        summary="As RLSR, with a reward for weights that differ between correlated features; large is good.",
+        citation="Zhong, Chen and Nie (2019), EasyChair preprint 1690",
+        parameters=UncorrelatedParameters,
+        pairs_features=True,
     ),
 )

@@ -180,10 +180,8 @@ class _Solution:
         tiles, weights = self._context.tiles, self._context.weights()
         mean, scale, _ = self._context.store.open(layout.RESCALED_SCALE.format(self._stage.key))[...]
         rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features), order="F")
-        height = block_rows(tiles.shape)
-        for place, values in tiles.aligned_rows(
-            slice(0, rows.shape[0]), height, without_zscore(self._parameters.score_scaling)
-        ):
+        scaling = without_zscore(self._parameters.score_scaling)
+        for place, values in tiles.aligned_rows(slice(0, len(rows)), block_rows(tiles.shape), scaling):
             block = rows[place]
             block[...] = values.toarray() if is_sparse(values) else values
             block -= mean  # rounding of the means counts squared, which is negligible
@@ -254,27 +252,26 @@ class _Solution:
         state.n_outer += 1
         state.wanted = "targets"
         if state.carried is not None and state.best is not None and value > state.history[-1]:
-            assert state.best_offset is not None
-            best = replace(state.best, curvature=state.at.curvature, working=state.at.working)
-            state.at, state.offset = best, state.best_offset
+            best, state.offset = state.best
+            state.at = replace(best, curvature=state.at.curvature, working=state.at.working)
             state.carried, state.momentum = None, 1.0
         else:  # without extrapolation only rounding can have raised it
             self._note(value)
             self._carry_on()
         if state.n_outer >= self._parameters.max_iter:
-            state.at = state.best or state.at
+            state.at = state.best[0] if state.best else state.at
             self._end_phase(converged=False)
 
     def _carry_on(self) -> None:
         """Extrapolate weights and offset, and keep the present ones."""
         state = self._state
         at, before, start = join_offset(state.at, state.target_mean, state.total), None, None
-        if state.best is not None and state.best_offset is not None:
-            before = join_offset(state.best, state.best_offset, state.total)
+        if state.best is not None:
+            before = join_offset(*state.best, state.total)
         if state.carried is not None:
             start = np.vstack([state.carried, state.offset])
         carried, state.momentum = carried_on(at, before, start, state.momentum)
-        state.best, state.best_offset = state.at, state.target_mean
+        state.best = state.at, state.target_mean
         state.offset, state.carried = state.target_mean, None
         if carried is not at:
             state.offset = carried.W[-1]
@@ -343,7 +340,7 @@ class _Solution:
         assert state.base is not None
         state.at, state.cross, state.target_mean, state.spread = state.base
         state.history, state.relative, state.n_steps, state.n_outer = [], 1.0, 0, 0
-        state.best, state.best_offset, state.offset = state.at, state.target_mean, state.target_mean
+        state.best, state.offset = (state.at, state.target_mean), state.target_mean
         state.carried, state.momentum, state.goal = None, 1.0, 0.0
         state.history.append(self._objective())
 

@@ -49,7 +49,7 @@ class State:
         Products made since `at`.
     base
         RLSR's solution, from which SSUFS starts.
-    best, best_offset
+    best
         Weights and offset of the last round, from which `at` and `offset` may be extrapolated.
     carried
         Extrapolated weights, by `momentum`.
@@ -81,8 +81,7 @@ class State:
     asked: np.ndarray | None = None
     products: list[np.ndarray] = field(default_factory=list)
     base: tuple[Iterate, np.ndarray, np.ndarray, float] | None = None
-    best: Iterate | None = None
-    best_offset: np.ndarray | None = None
+    best: tuple[Iterate, np.ndarray] | None = None
     carried: np.ndarray | None = None
     momentum: float = 1.0
     goal: float = 0.0
@@ -95,7 +94,7 @@ class State:
 
 ARRAYS = ("cross", "target_mean", "labeled", "residual", "offset")
 """Fields of a state that are stored as arrays under their names."""
-STORED_APART = ("at", "asked", "products", "base", "best", "best_offset", "carried")
+STORED_APART = ("at", "asked", "products", "base", "best", "carried")
 """Fields that are stored in parts, or only where there are any; all others are scalars or lists of them."""
 SCALARS = tuple(field.name for field in fields(State) if field.name not in (*ARRAYS, *STORED_APART))
 
@@ -111,9 +110,10 @@ def save_state(context: Context, key: str, number: int, label: str, state: State
         at, cross, mean, spread = state.base
         arrays |= {"base_W": at.W, "base_SW": at.SW, "base_cross": cross, "base_target_mean": mean}
         scalars |= {"base_curvature": at.curvature, "base_spread": spread}
-    if state.best is not None and state.best_offset is not None:
-        arrays |= {"best_W": state.best.W, "best_SW": state.best.SW, "best_offset": state.best_offset}
-        scalars |= {"best_curvature": state.best.curvature}
+    if state.best is not None:
+        at, offset = state.best
+        arrays |= {"best_W": at.W, "best_SW": at.SW, "best_offset": offset}
+        scalars |= {"best_curvature": at.curvature}
     if state.carried is not None:
         arrays |= {"carried": state.carried}
         scalars |= {"is_carried": True}
@@ -134,22 +134,13 @@ def load_state(context: Context, key: str, number: int, label: str, *, with_prod
         base = first, array["base_cross"], array["base_target_mean"], raw.pop("base_spread")
     best = None
     if "best_curvature" in raw:
-        best = Iterate(array["best_W"], array["best_SW"], raw.pop("best_curvature"))
+        last = Iterate(array["best_W"], array["best_SW"], raw.pop("best_curvature"))
+        best = last, array["best_offset"]
     carried = array["carried"] if raw.pop("is_carried", False) else None
-    n_products = raw.pop("n_products", None)
-    directions = None if n_products is None else array["asked"]
-    products = [array[f"product-{place}"] for place in range(n_products or 0)] if with_products else []
+    n_products = raw.pop("n_products", 0)
+    products = [array[f"product-{place}"] for place in range(n_products)] if with_products else []
     raw |= {name: array[name] for name in ARRAYS}
-    return State(
-        at=at,
-        base=base,
-        best=best,
-        best_offset=array.get("best_offset"),
-        carried=carried,
-        products=products,
-        asked=directions,
-        **raw,
-    )
+    return State(at=at, base=base, best=best, carried=carried, products=products, asked=array.get("asked"), **raw)
 
 
 def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:

@@ -18,7 +18,6 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.row_blocks import center_and_scale, read_blocks, row_parts
 from daskfs.criteria.svmrfe.criterion import Route, SVMParameters
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.labels import Labels
 from daskfs.kernels.regression.centered import CenteredRows
 from daskfs.run_warning import CHANGES, RunWarning
 from daskfs.stages.cost import Array, Cost, Objects
@@ -62,14 +61,10 @@ class KeptRowsParameters(StageParameters):
 def choose_rows(context: Context, parameters: KeptRowsParameters, unit: int) -> dict[str, Any]:
     """Write the numbers of the rows that methods keep, int64; landmarks are drawn from them."""
     del unit
-    p = svm_parameters(parameters.method)
-    labels, weights = context.counted_labels(), context.weights()
-    assert isinstance(labels, Labels)
-    labeled_rows = np.flatnonzero(labels.is_labeled)
-    others = np.empty(0, dtype=labeled_rows.dtype)
+    p, is_labeled, weights = svm_parameters(parameters.method), context.labeled_rows(), context.weights()
+    labeled_rows, others = np.flatnonzero(is_labeled), np.empty(0, dtype=np.int64)
     if p.laplacian:
-        counts = np.ones(labels.is_labeled.size, dtype=bool) if weights is None else weights > 0
-        others = np.flatnonzero(counts & ~labels.is_labeled)
+        others = np.flatnonzero(~is_labeled if weights is None else ~is_labeled & (weights > 0))
     if parameters.route == "landmarks":
         labeled_rows, others = draw_landmarks(labeled_rows, others, p.n_landmarks, p.random_state)
     rows = np.sort(np.concatenate([labeled_rows, others]))
@@ -192,14 +187,8 @@ class Elimination:
     def drop(self, values: np.ndarray, parameters: SVMParameters, facts: Mapping[str, Any]) -> None:
         """Drop the features of the lowest criterion; of equal ones, the highest number first.
 
-        Parameters
-        ----------
-        values
-            Criterion of the remaining features, shape (n_left,), float64.
-        parameters
-            Number to drop at once.
-        facts
-            Further facts of the round.
+        `values` are the criterion of the remaining features, shape (n_left,), float64, and `facts` further ones of the
+        round.
         """
         left, values = self.left, _without_rounding(values)
         self.value[left] = values

@@ -152,21 +152,17 @@ def _sum_stretches(context: Context, loop: str, method: Method, number: int) -> 
     return total
 
 
-def sums_cost(p: SVMParameters, n_landmarks: int, n_columns: int, copies: int = 1) -> Cost:
-    """List the sums of `copies` stretches, as :func:`daskfs.kernels.svm.nystroem.landmark_sums` makes them."""
-    grams = 3 if p.laplacian else 1
-    return (
-        Array("products of kernel values", (copies, grams, n_landmarks, n_landmarks)),
-        Array("products of kernel values and targets", (copies, n_landmarks, n_columns)),
-        Array("sums of kernel values and of anchors", (copies, 2, n_landmarks)),
-        Array("sums of targets and of rows", (copies, n_columns + 2)),
-    )
-
-
 def all_sums_cost(methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, copies: int = 1) -> Cost:
-    """List the sums of all methods, of one stretch or of several."""
-    of_methods = zip(methods, n_landmarks, strict=True)
-    return tuple(item for o, m in of_methods for item in sums_cost(svm_parameters(o), m, n_columns, copies))
+    """List the sums of `copies` stretches, as :func:`daskfs.kernels.svm.nystroem.landmark_sums` makes them."""
+    cost: Cost = ()
+    for method, m in zip(methods, n_landmarks, strict=True):
+        cost += (
+            Array("products of kernel values", (copies, 3 if svm_parameters(method).laplacian else 1, m, m)),
+            Array("products of kernel values and targets", (copies, m, n_columns)),
+            Array("sums of kernel values and of anchors", (copies, 2, m)),
+            Array("sums of targets and of rows", (copies, n_columns + 2)),
+        )
+    return cost
 
 
 def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
