@@ -123,8 +123,11 @@ def facts_of(criterion: Criterion, parameters: Parameters) -> dict[str, Any]:
     return facts
 
 
-def stored_criterion(facts: Mapping[str, Any]) -> Criterion:
-    """Return a criterion of another package with the facts of :func:`facts_of`, which it loads when it first scores."""
+def stored_criterion(facts: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Criterion, StoredParameters]:
+    """Return a criterion of another package with the facts of :func:`facts_of`, and its parameters.
+
+    It loads the criterion itself when it first scores.
+    """
     facts = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
     test = facts.pop("test", None)
     source = (facts["name"], facts["package"])
@@ -136,21 +139,17 @@ def stored_criterion(facts: Mapping[str, Any]) -> Criterion:
         else None,
         lambda _: str(test["meaning"]),
     )
-    return Criterion(
+    kind = StoredParameters if test is None else StoredTestedParameters
+    criterion = Criterion(
         **facts,
-        parameters=StoredParameters if test is None else StoredTestedParameters,
+        parameters=kind,
         statistics=lambda p: _load_version(*source).statistics(p.load()),
         score=lambda statistics, p: _load_version(*source).score(statistics, p.load()),
         significance=significance,
     )
-
-
-def stored_parameters(criterion: Criterion, values: Mapping[str, Any]) -> StoredParameters:
-    """Return parameters of a criterion of :func:`stored_criterion`."""
-    assert issubclass(criterion.parameters, StoredParameters)
-    parameters = criterion.parameters.model_validate(values)
-    parameters._criterion = (criterion.name, criterion.package)
-    return parameters
+    parameters = kind.model_validate(values)
+    parameters._criterion = source
+    return criterion, parameters
 
 
 def _significance(source: tuple[str, str]) -> Any:

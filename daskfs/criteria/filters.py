@@ -11,6 +11,7 @@ from scipy.special import chdtrc, fdtrc, kolmogorov, stdtr
 
 from daskfs.criteria.criterion import Criterion, Parameters, Significance, TestedParameters
 from daskfs.criteria.statistics import (
+    Need,
     NeedClassMoments,
     NeedDistributions,
     NeedMoments,
@@ -91,7 +92,7 @@ class PearsonParameters(TestedParameters, TaskParameters):
     """Parameters of PearsonScore."""
 
 
-def pearson_needs(parameters: TaskParameters) -> tuple[NeedClassMoments | NeedTargetMoments]:
+def pearson_needs(parameters: TaskParameters) -> tuple[Need[ClassMoments | TargetMoments]]:
     """Return the moments over labeled rows that the task needs."""
     kind = NeedClassMoments if parameters.task == "classification" else NeedTargetMoments
     return (kind(parameters.score_scaling),)
@@ -103,7 +104,7 @@ def pearson_fields(statistics: Statistics, parameters: TaskParameters) -> Mappin
     With classes, the largest correlation with a one-against-the-rest indicator. NaN where the feature is constant on
     the labeled rows.
     """
-    moments: ClassMoments | TargetMoments = statistics[pearson_needs(parameters)[0]]
+    moments = statistics[pearson_needs(parameters)[0]]
     if isinstance(moments, TargetMoments):
         scale = np.sqrt(moments.m2) * np.sqrt(moments.target_m2)
         correlation = np.full(scale.shape, np.nan)
@@ -125,7 +126,7 @@ def _pearson_pvalues(statistics: Statistics, parameters: PearsonParameters) -> n
     With more than two classes, the largest of several correlations is tested: its p-value times the number of classes
     (Bonferroni), at most 1.
     """
-    moments: ClassMoments | TargetMoments = statistics[pearson_needs(parameters)[0]]
+    moments = statistics[pearson_needs(parameters)[0]]
     size, n_compared = pearson_fields(statistics, parameters)["score"], 1
     if isinstance(moments, ClassMoments):
         n_rows, n_classes = int(moments.counts.sum()), int(np.count_nonzero(moments.counts))

@@ -67,7 +67,7 @@ def _edge_totals(
     for graph, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
         by_edges = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
         shapes = [(len(by_edges), panel.shape[1]) for panel in panels]
-        sums = [np.zeros(s) if c is None else no_edge_sums(*s) for s, c in zip(shapes, centers, strict=True)]
+        sums: list[Any] = [np.zeros(s) if c is None else no_edge_sums(*s) for s, c in zip(shapes, centers, strict=True)]
         for source, target, weights in weighted_blocks(context, graph, k, list(by_edges.values())):
             for total, panel, center, sparse_panel in zip(sums, panels, centers, sparse, strict=True):
                 if center is None:

@@ -10,20 +10,10 @@ from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
-from pydantic_core.core_schema import (
-    CoreSchema,
-    no_info_plain_validator_function,
-    plain_serializer_function_ser_schema,
-)
+from pydantic_core import CoreSchema, core_schema
 
 from daskfs.criteria.criterion import PVALUE, Criterion, Parameters, Significance, TestedParameters
-from daskfs.criteria.entry_points import (
-    facts_of,
-    installed_names,
-    load_criterion,
-    stored_criterion,
-    stored_parameters,
-)
+from daskfs.criteria.entry_points import facts_of, installed_names, load_criterion, stored_criterion
 from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.aggregate import shared_ranks
@@ -88,8 +78,7 @@ class Method:
         """Rebuild a method; :class:`ValueError` if it is damaged."""
         try:
             if "criterion" in raw:
-                criterion = stored_criterion(raw["criterion"])
-                method = Method(raw["label"], criterion, stored_parameters(criterion, raw["parameters"]))
+                method = Method(raw["label"], *stored_criterion(raw["criterion"], raw["parameters"]))
             else:
                 method = make_method(raw["name"], raw["parameters"], raw["label"])
             return replace(method, combined=bool(raw.get("combined")))
@@ -99,8 +88,8 @@ class Method:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
-        written = plain_serializer_function_ser_schema(cls.to_json)
-        return no_info_plain_validator_function(cls.from_json, serialization=written)
+        written = core_schema.plain_serializer_function_ser_schema(cls.to_json)
+        return core_schema.no_info_plain_validator_function(cls.from_json, serialization=written)
 
     def without_tests(self) -> Method:
         """Return the method without p-values."""
@@ -191,7 +180,6 @@ class Method:
 
 @cache
 def _all_criteria() -> Mapping[str, Criterion]:
-    """Return all criteria by name, in the order of their families."""
     entries: dict[str, Criterion] = {}
     for family in Criterion.families:
         module = import_module(f"daskfs.criteria.{family}")

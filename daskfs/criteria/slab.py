@@ -183,7 +183,6 @@ def _add_forms(
     scaled: Sequence[np.ndarray],
     passes: Passes,
 ) -> None:
-    """Add the graph forms of all columns."""
     of_all = NeedMoments(needs[0].scaling)
     moments = []
     unweighted = context.weights() is None

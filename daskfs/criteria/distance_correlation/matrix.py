@@ -14,7 +14,7 @@ Blocks of features and of rows have fixed sizes, so tiles, slabs and workers do 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -176,15 +176,15 @@ def correlate_block(context: Context, parameters: CorrelateParameters, unit: int
     spec, n_features = parameters.correlation, context.tiles.shape.n_features
     first, second = block_pairs(spec, n_features)[unit]
     blocks = feature_blocks(spec, n_features)
-    first_features, right = blocks[first], None if first == second else blocks[second]
+    parts = [blocks[number] for number in sorted({first, second})]
     weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
     with one_thread():
         block_of = _exact_block if spec.correlation == "exact" else _mapped_block
-        matrix = block_of(context, spec, (first_features, right), weights)
+        matrix = block_of(context, spec, parts, weights)
     np.clip(matrix, 0.0, 1.0, out=matrix)
     matrix[matrix > 1.0 - DOUBLE_ROUNDING] = 1.0  # copies of a feature
-    if right is None:
-        facts = _read_features(context, layout.DISTANCE_FACTS, spec, first_features)
+    if first == second:
+        facts = _read_features(context, layout.DISTANCE_FACTS, spec, blocks[first])
         matrix = np.triu(matrix, 1)
         matrix += matrix.T
         np.fill_diagonal(matrix, 1.0 - facts[:, IS_CONSTANT])
@@ -192,16 +192,15 @@ def correlate_block(context: Context, parameters: CorrelateParameters, unit: int
     context.store.put_array(layout.FEATURE_CORRELATIONS.format(spec.name, first, second), matrix)
 
 
-Blocks = tuple[slice, slice | None]
-"""Features of the rows of a block, and of its columns; None if they are the same."""
-
-
-def _exact_block(context: Context, spec: CorrelationSpec, features: Blocks, weights: np.ndarray | None) -> np.ndarray:
-    values = [_read_features(context, layout.DISTANCE_VALUES, spec, part) for part in features if part is not None]
+def _exact_block(
+    context: Context, spec: CorrelationSpec, parts: Sequence[slice], weights: np.ndarray | None
+) -> np.ndarray:
+    """Return the entries of two blocks of features, or of one with itself."""
+    values = [_read_features(context, layout.DISTANCE_VALUES, spec, part) for part in parts]
     shares = shares_of(weights, values[0].shape[1])
     columns = [distance_columns(part, shares) for part in values]
     left, right = columns[0], columns[-1]
-    squared = exact_correlations(left, None if features[1] is None else right, shares)
+    squared = exact_correlations(left, None if len(parts) == 1 else right, shares)
     if not spec.bias_corrected:
         return squared
     total = _check_total(float(shares.size) if weights is None else float(weights.sum()))
@@ -218,8 +217,9 @@ def _check_total(total: float) -> float:
     return total
 
 
-def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, weights: np.ndarray | None) -> np.ndarray:
-    parts = [part for part in features if part is not None]
+def _mapped_block(
+    context: Context, spec: CorrelationSpec, parts: Sequence[slice], weights: np.ndarray | None
+) -> np.ndarray:
     maps, orders, n_precise = [], [], []
     for part in parts:
         maps_of_part = _maps(context, spec, part)

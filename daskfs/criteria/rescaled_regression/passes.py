@@ -24,7 +24,6 @@ import numpy as np
 from daskfs.criteria.centered import CENTERED_FIELDS
 from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rescaled_regression.criterion import RescaledParameters
 from daskfs.criteria.rescaled_regression.state import (
     FIRST,
     GroupParameters,
@@ -33,6 +32,7 @@ from daskfs.criteria.rescaled_regression.state import (
     is_dragged,
     load_state,
     products_cost,
+    rescaled_parameters,
     state_cost,
 )
 from daskfs.criteria.row_blocks import RowBlock, center_and_scale, labels_cost, read_blocks, row_parts
@@ -60,8 +60,7 @@ def scale_features(context: Context, parameters: GroupParameters, unit: int) -> 
     del unit
     store, key = context.store, parameters.key
     method = parameters.methods[0]
-    assert isinstance(method.parameters, RescaledParameters)
-    mean, scale = center_and_scale(context, method, method.parameters.score_scaling)
+    mean, scale = center_and_scale(context, method, rescaled_parameters(method).score_scaling)
     m2 = store.open(slab_table(method))[...][method.slab_fields.index("m2")]
     diagonal = m2 * scale**2
     if parameters.solver == "cholesky":
@@ -117,13 +116,12 @@ def sum_rows(context: Context, parameters: LoopParameters, unit: int) -> None:
     key, methods = parameters.key, parameters.methods
     parts = row_parts(context.tiles.shape)
     number, part = divmod(unit, parts.n_parts)
-    first = methods[0].parameters
-    assert isinstance(first, RescaledParameters)
+    scaling = rescaled_parameters(methods[0]).score_scaling
     mean, scale, _ = context.store.open(layout.RESCALED_SCALE.format(key))[...]
     rows = CenteredRows(mean, scale)
     if number == 0:
         makers = {FIRST: _first_sums(rows, mean.size, len(context.classes()))}
-        blocks = read_blocks(context, parts, part, first.score_scaling)
+        blocks = read_blocks(context, parts, part, scaling)
     else:
         states = {m: load_state(context, key, number - 1, m.label, with_products=False) for m in methods}
         makers = {m.label: _sums_of(rows, m, state) for m, state in states.items() if not state.finished}
@@ -131,9 +129,7 @@ def sum_rows(context: Context, parameters: LoopParameters, unit: int) -> None:
             ("rows", part),
             parameters.held_bytes,
             lambda block: block.nbytes,
-            lambda: read_blocks(
-                context, parts, part, first.score_scaling, "unlabeled" if parameters.unlabeled_only else "all"
-            ),
+            lambda: read_blocks(context, parts, part, scaling, "unlabeled" if parameters.unlabeled_only else "all"),
         )
     stretches = parts.stretches(part)
     sums = {label: np.zeros((len(stretches), *maker.shape)) for label, maker in makers.items()}
@@ -234,34 +230,33 @@ def write_rescaled_scores(context: Context, parameters: TablesParameters, unit: 
     """Write the table of one method and the facts of its solution."""
     store, key, methods = context.store, parameters.key, parameters.methods
     method = methods[unit]
-    assert isinstance(method.parameters, RescaledParameters)
+    p = rescaled_parameters(method)
     n_rounds = store.records.n_units(parameters.closing) // len(methods)
     state = load_state(context, key, n_rounds - 1, method.label)
     excluded = np.isnan(store.open(slab_table(method))[...][0])
     norm, total = norms(state.at.W), float(norms(state.at.W).sum())
     score = norm / total if total > 0 else norm
     bound = norms(state.cross - state.at.SW)
-    bound = np.minimum(bound / (method.parameters.gamma * total), 1.0) if total > 0 else bound
+    bound = np.minimum(bound / (p.gamma * total), 1.0) if total > 0 else bound
     bound[norm > 0] = 1.0
     score[excluded] = bound[excluded] = np.nan
     order = np.lexsort((np.arange(score.size), -bound, -score))
     order = order[~excluded[order]]
-    spec = method.parameters.correlations
     facts: dict[str, Any] = {}
     pull: np.ndarray | None = None
-    if spec is not None:
-        correlations = stored_feature_correlations(context, spec)
+    if p.correlations is not None:
+        correlations = stored_feature_correlations(context, p.correlations)
         facts["correlation"] = dict(correlations.facts)
         if state.base is not None:
             pull = 2.0 * state.eta * (correlations.degrees() * norm**2 - correlations.product(norm**2))
-        if method.parameters.greedy_filter:
+        if p.greedy_filter:
             n_active = int(np.count_nonzero(norm))
             order[:n_active] = pick_apart(order[:n_active], score, correlations.columns)
     position = np.full(score.size, np.nan)
     position[order] = np.arange(1, order.size + 1)
     store.put_array(layout.SCORES.format(method.label), np.stack([score, bound, position]))
     store.put_array(layout.SOLUTION_WEIGHTS.format(method.label), state.at.W)
-    reached = certificate(state.at, state.cross, method.parameters.gamma, pull)
+    reached = certificate(state.at, state.cross, p.gamma, pull)
     facts |= _solution_facts(state, reached, parameters.solver, n_rounds)
     store.write_json(layout.SOLUTION_JSON.format(method.label), facts)
     return {"n_iter": facts["n_iter"], "converged": facts["converged"]}

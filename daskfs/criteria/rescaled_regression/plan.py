@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from daskfs.criteria.centered import CENTERED_FIELDS
 from daskfs.criteria.distance_correlation.matrix import feature_correlations_cost, plan_correlation, read_bytes
 from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression import passes, solution, state
 from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, SolvedBy, UncorrelatedParameters
-from daskfs.criteria.rescaled_regression.passes import (
-    RESCALED,
-    RESCALED_ROWS_STAGE,
-    RESCALED_SCALE_STAGE,
-    RESCALED_TABLES_STAGE,
-    LoopParameters,
-    TablesParameters,
-)
-from daskfs.criteria.rescaled_regression.solution import MAX_HALVINGS, RESCALED_SOLVE_STAGE, kept_cost
-from daskfs.criteria.rescaled_regression.state import (
-    GroupParameters,
-    is_dragged,
-    most_products,
-    stored_state_bytes,
-)
+from daskfs.criteria.rescaled_regression.state import is_dragged, most_products, rescaled_parameters, stored_state_bytes
 from daskfs.criteria.row_blocks import blocks_cost, room_between_rounds, row_parts
 from daskfs.criteria.rrpc.correlations import plan_comoments, stored_values
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
@@ -68,8 +54,7 @@ def plan_rescaled(
 
 def _key(method: Method, shape: Shape) -> str:
     """Return the name of the group of methods that share passes."""
-    parameters = method.parameters
-    assert isinstance(parameters, RescaledParameters)
+    parameters = rescaled_parameters(method)
     solver = parameters.solved_by(shape.n_samples, shape.n_features)
     parts = [parameters.score_scaling or "raw", solver, *(["dragged"] if is_dragged(method) else [])]
     return "-".join(parts)
@@ -88,9 +73,7 @@ class _Group:
     @property
     def first(self) -> RescaledParameters:
         """Parameters of the first method, whose scaling and solver are those of all."""
-        first = self.methods[0].parameters
-        assert isinstance(first, RescaledParameters)
-        return first
+        return rescaled_parameters(self.methods[0])
 
     @property
     def solver(self) -> SolvedBy:
@@ -106,33 +89,8 @@ class _Group:
         """Bytes of S in the store."""
         return WORD * stored_values(self.shape.n_features) if self.solver == "cholesky" else 0
 
-    @cached_property
-    def kept(self) -> Cost:
-        """Memory that a process keeps between rounds, without rows: itself, S, and correlations of features."""
-        parameter_sets = (m.parameters for m in self.methods)
-        specs = dict.fromkeys(p.correlations for p in parameter_sets if isinstance(p, UncorrelatedParameters))
-        correlations = (item for spec in specs for item in _correlations_cost(self.shape, spec))
-        return (*self.process, *kept_cost(self.shape, self.solver), *correlations)
-
-    @cached_property
-    def busy(self) -> Cost:
-        """Memory of a process in a pass or in a solution, which run in turn, without cached rows."""
-        shape, columns = self.shape, self.n_columns
-        products = max(most_products(method, self.solver) for method in self.methods)
-        return fullest(
-            RESCALED_ROWS_STAGE.cost(shape, columns, len(self.methods), products, self.kept),
-            RESCALED_SOLVE_STAGE.cost(shape, columns, self.solver, products, self.kept),
-        )
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """Settings shared by the two stages of a round."""
-        most = most_rounds(self.methods, self.solver)
-        return {"needed_until": self.tables, "loop": f"rescaled-{self.key}", "max_rounds": most}
-
     @property
     def tables(self) -> str:
-        """Name of the last stage."""
         return f"rescaled-tables-{self.key}"
 
 
@@ -143,38 +101,51 @@ def _plan_scale(group: _Group) -> list[Stage]:
     read = (2 * len(CENTERED_FIELDS) + len(layout.COLUMN_ROWS)) * WORD * d
     if group.solver == "cholesky":
         scaling = without_zscore(group.first.score_scaling)
-        name, lists = f"rescaled-comoments-{key}", (RESCALED, {key: d})
+        name, lists = f"rescaled-comoments-{key}", (passes.RESCALED, {key: d})
         made = plan_comoments(group.shape, name, lists, scaling, group.process, all_features=True)
         stages.append(replace(made, needed_until=f"rescaled-scale-{key}"))
         read += made.bytes_written
     scale = Stage.of(
-        RESCALED_SCALE_STAGE,
+        passes.RESCALED_SCALE_STAGE,
         f"rescaled-scale-{key}",
         1,
-        GroupParameters(key, tuple(group.methods), group.solver),
-        RESCALED_SCALE_STAGE.cost(group.shape, group.solver, group.process),
+        state.GroupParameters(key, tuple(group.methods), group.solver),
+        passes.RESCALED_SCALE_STAGE.cost(group.shape, group.solver, group.process),
         bytes_read=read,
         bytes_written=SCALE_ROWS * WORD * d + group.stored_gram,
         needed_until=group.tables,
-        clears=layout.COMOMENTS_OF.format(RESCALED, key),
+        clears=layout.COMOMENTS_OF.format(passes.RESCALED, key),
     )
     return [*stages, scale]
 
 
 def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
     """Plan the two stages of a round: a pass over the rows, and the solutions of all methods."""
-    shape, key, n_methods = group.shape, group.key, len(group.methods)
-    cut, states = row_parts(shape), group.states
+    shape, key, columns, n_methods = group.shape, group.key, group.n_columns, len(group.methods)
+    cut, states, solver = row_parts(shape), group.states, group.solver
+    parameter_sets = (method.parameters for method in group.methods)
+    specs = dict.fromkeys(p.correlations for p in parameter_sets if isinstance(p, UncorrelatedParameters))
+    correlations = (item for spec in specs for item in _correlations_cost(shape, spec))
+    # what a process keeps between rounds, without rows: itself, S, and correlations of features
+    kept = (*group.process, *solution.kept_cost(shape, solver), *correlations)
+    products = max(most_products(method, solver) for method in group.methods)
+    # a pass and a solution run in turn
+    busy = fullest(
+        passes.RESCALED_ROWS_STAGE.cost(shape, columns, n_methods, products, kept),
+        solution.RESCALED_SOLVE_STAGE.cost(shape, columns, solver, products, kept),
+    )
     # rows that a process may cache between rounds
-    room = room_between_rounds(shape.n_samples, total(group.busy), total(group.kept), memory_limit)
+    room = room_between_rounds(shape.n_samples, total(busy), total(kept), memory_limit)
     holding = min(room, total(blocks_cost(shape)))
-    cost = (*group.busy, Fixed("rows held from round to round", holding))
-    sums = WORD * (shape.n_features + 2) * (group.n_columns + 1) * cut.n_stretches * n_methods
-    unlabeled_only = group.solver != "cg" and not is_dragged(group.methods[0])
-    parameters = LoopParameters(key, tuple(group.methods), group.solver, holding, unlabeled_only)
+    cost = (*busy, Fixed("rows held from round to round", holding))
+    rounds = most_rounds(group.methods, solver)
+    common: dict[str, Any] = {"needed_until": group.tables, "loop": f"rescaled-{key}", "max_rounds": rounds}
+    sums = WORD * (shape.n_features + 2) * (columns + 1) * cut.n_stretches * n_methods
+    unlabeled_only = solver != "cg" and not is_dragged(group.methods[0])
+    parameters = passes.LoopParameters(key, tuple(group.methods), solver, holding, unlabeled_only)
     of_part = states + WORD * (shape.n_samples + SCALE_ROWS * shape.n_features)
     parts = Stage.of(
-        RESCALED_ROWS_STAGE,
+        passes.RESCALED_ROWS_STAGE,
         f"rescaled-rows-{key}",
         cut.n_parts,
         parameters,
@@ -182,18 +153,18 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
         bytes_read=chunk_bytes(shape) + cut.n_parts * of_part,
         bytes_written=sums,
         clears=layout.RESCALED_SUMS_OF.format(key, "{round}"),
-        **group.common,
+        **common,
     )
     solve = Stage.of(
-        RESCALED_SOLVE_STAGE,
+        solution.RESCALED_SOLVE_STAGE,
         f"rescaled-solve-{key}",
         n_methods,
         parameters,
         cost,
-        bytes_read=sums + states + group.stored_gram + (shape.x_bytes if group.solver == "woodbury" else 0),
+        bytes_read=sums + states + group.stored_gram + (shape.x_bytes if solver == "woodbury" else 0),
         bytes_written=states,
         clears=layout.RESCALED_STATES_OF.format(key, "{before}"),
-        **group.common,
+        **common,
     )
     return [parts, solve]
 
@@ -204,11 +175,11 @@ def _plan_tables(group: _Group) -> Stage:
     written = len(group.methods) * WORD * (len(group.methods[0].criterion.fields) + group.n_columns) * shape.n_features
     compared = sum(read_bytes(shape, spec) for spec in specs)
     return Stage.of(
-        RESCALED_TABLES_STAGE,
+        passes.RESCALED_TABLES_STAGE,
         group.tables,
         len(group.methods),
-        TablesParameters(group.key, tuple(group.methods), group.solver, f"rescaled-solve-{group.key}"),
-        RESCALED_TABLES_STAGE.cost(shape.n_features, group.n_columns, correlations, group.process),
+        passes.TablesParameters(group.key, tuple(group.methods), group.solver, f"rescaled-solve-{group.key}"),
+        passes.RESCALED_TABLES_STAGE.cost(shape.n_features, group.n_columns, correlations, group.process),
         bytes_read=group.states + written + compared,
         bytes_written=written,
         clears=layout.RESCALED_OF.format(group.key),
@@ -216,7 +187,6 @@ def _plan_tables(group: _Group) -> Stage:
 
 
 def _correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
-    """List the memory of the distance correlations of all features."""
     return (Objects(f"distance correlations {spec.name}", 1, total(feature_correlations_cost(shape, spec))),)
 
 
@@ -228,16 +198,14 @@ def most_rounds(methods: Sequence[Method], solver: str) -> int | None:
     """
     if solver == "cg":
         return None
-    return max(_rounds_of(method) for method in methods)
+    return max(_rounds_of(rescaled_parameters(method)) for method in methods)
 
 
-def _rounds_of(method: Method) -> int:
-    parameters = method.parameters
-    assert isinstance(parameters, RescaledParameters)
-    n_more = MAX_HALVINGS + 2 if isinstance(parameters, UncorrelatedParameters) else 0
+def _rounds_of(parameters: RescaledParameters) -> int:
+    n_more = solution.MAX_HALVINGS + 2 if isinstance(parameters, UncorrelatedParameters) else 0
     return parameters.max_iter + n_more * (parameters.max_iter - 1)
 
 
 def _all_specs(methods: Sequence[Method]) -> list[CorrelationSpec]:
-    parameter_sets = (method.parameters for method in methods)
-    return [p.correlations for p in parameter_sets if isinstance(p, RescaledParameters) and p.correlations is not None]
+    specs = (rescaled_parameters(method).correlations for method in methods)
+    return [spec for spec in specs if spec is not None]

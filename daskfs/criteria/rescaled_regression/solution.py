@@ -15,7 +15,7 @@ import numpy as np
 
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.criterion import UncorrelatedParameters
 from daskfs.criteria.rescaled_regression.passes import LoopParameters
 from daskfs.criteria.rescaled_regression.state import (
     FIRST,
@@ -24,6 +24,7 @@ from daskfs.criteria.rescaled_regression.state import (
     is_dragged,
     load_state,
     products_cost,
+    rescaled_parameters,
     save_state,
     state_cost,
 )
@@ -139,8 +140,7 @@ class _Solution:
     """Weights of one method, advanced until they need another pass."""
 
     def __init__(self, context: Context, stage: LoopParameters, method: Method, state: State) -> None:
-        assert isinstance(method.parameters, RescaledParameters)
-        self._context, self._stage, self._parameters, self._state = context, stage, method.parameters, state
+        self._context, self._stage, self._parameters, self._state = context, stage, rescaled_parameters(method), state
         self._made: Gram | None = None
 
     def go_on(self) -> None:

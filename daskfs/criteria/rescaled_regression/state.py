@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rescaled_regression.criterion import SolvedBy, UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, SolvedBy, UncorrelatedParameters
 from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATIONS, Iterate
 from daskfs.stages.cost import Array, Cost, total
 from daskfs.stages.parameters import StageParameters
@@ -20,6 +20,12 @@ PRODUCTS = 8
 """Products in a state under "cg", averaged over the rounds."""
 OTHER_PRODUCTS = 15
 """Products of a step in addition to its iterations: proximal steps and line search; at most 14 were seen."""
+
+
+def rescaled_parameters(method: Method) -> RescaledParameters:
+    """Return the parameters of a method of the family."""
+    assert isinstance(method.parameters, RescaledParameters)
+    return method.parameters
 
 
 def is_dragged(method: Method) -> bool:

@@ -229,7 +229,6 @@ def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | Non
 
 
 def _band_cost(shape: Shape, n_columns: int) -> Cost:
-    """List the memory of reading some columns of a band."""
     if shape.is_sparse:
         return (Objects("bands of X: as read, of some columns, and by rows", 5, band_bytes(shape)),)
     rows = min(shape.tile_rows, shape.n_samples)
@@ -251,7 +250,6 @@ def _sums_cost(width: int, n_samples: int) -> Cost:
 
 
 def _rescaled_cost(n_rows: int, n_columns: int, scaling: Scaling | None) -> Cost:
-    """List the memory of rescaling values."""
     return (Array("rescaled values, before and after a step", (2, n_rows, n_columns)),) if scaling else ()
 
 

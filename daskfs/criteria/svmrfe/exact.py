@@ -222,7 +222,6 @@ def drop_features(context: Context, parameters: RoundParameters, unit: int) -> d
 
 
 def _merge_facts(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
-    """Return the facts of a round, merged over its problems."""
     merged = {
         "n_support": max(fact["n_support"] for fact in facts),
         "bound_share": min(fact["bound_share"] for fact in facts),

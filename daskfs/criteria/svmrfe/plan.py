@@ -8,37 +8,9 @@ from typing import Any
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.row_blocks import room_between_rounds, row_parts
+from daskfs.criteria.svmrfe import elimination, exact, nystroem
 from daskfs.criteria.svmrfe.criterion import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
-from daskfs.criteria.svmrfe.elimination import (
-    CENTER_BYTES,
-    SVM_CHOOSE_STAGE,
-    SVM_ROWS_STAGE,
-    SVM_TABLES_STAGE,
-    EliminationParameters,
-    KeptRowsParameters,
-    groups_cost,
-    kept_cost,
-    rows_key,
-    svm_parameters,
-)
-from daskfs.criteria.svmrfe.exact import (
-    LOOP,
-    SVM_DROP_STAGE,
-    SVM_JUDGE_STAGE,
-    RoundParameters,
-    copies_cost,
-    judging_cost,
-    judging_units,
-    round_cost,
-)
-from daskfs.criteria.svmrfe.nystroem import (
-    SVM_SOLVE_STAGE,
-    SVM_SUMS_STAGE,
-    LandmarksParameters,
-    all_sums_cost,
-    held_rows_cost,
-    landmark_parts,
-)
+from daskfs.criteria.svmrfe.elimination import CENTER_BYTES, groups_cost, kept_cost, rows_key, svm_parameters
 from daskfs.stages.cost import WORD, Cost, available_bytes, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
@@ -67,7 +39,7 @@ def plan_svm(
     for method in methods:
         if isinstance(p := method.parameters, SVMParameters):
             route = route_of(p, shape, n_labeled, memory_limit)
-            name = LOOP if route == "exact" else f"svm-landmarks-{p.score_scaling or 'raw'}"
+            name = exact.LOOP if route == "exact" else f"svm-landmarks-{p.score_scaling or 'raw'}"
             loops.setdefault(name, (route, []))[1].append(method)
     stages: list[Stage] = []
     for name, (route, methods_of_route) in loops.items():
@@ -93,7 +65,6 @@ class _Loop:
 
     @property
     def parameters(self) -> list[SVMParameters]:
-        """Parameters of the methods."""
         return [svm_parameters(method) for method in self.methods]
 
     @property
@@ -103,7 +74,6 @@ class _Loop:
 
     @property
     def tables(self) -> str:
-        """Name of the stage that writes the tables."""
         return self.name.replace("svm-", "svm-tables-", 1)
 
     @property
@@ -130,7 +100,7 @@ def route_of(p: SVMParameters, shape: Shape, n_labeled: int | None, memory_limit
 def _fits(p: SVMParameters, shape: Shape, n_rows: int, memory_limit: int | None) -> bool:
     """Return whether a worker can train machines on `n_rows` rows."""
     limit = available_bytes(memory_limit)
-    needed = (*kept_cost(n_rows, shape.n_features, 2), *judging_cost(p, n_rows, shape.n_features))
+    needed = (*kept_cost(n_rows, shape.n_features, 2), *exact.judging_cost(p, n_rows, shape.n_features))
     return total(needed) <= (DEFAULT_BYTES if limit is None else limit)
 
 
@@ -171,24 +141,24 @@ def _plan_rows(loop: _Loop) -> list[Stage]:
     for method, size in zip(loop.methods, loop.sizes, strict=True):
         groups.setdefault(rows_key(method, loop.route), (method, size))
     for key, (method, n_rows) in groups.items():
-        parameters = KeptRowsParameters(loop.name, key, loop.route, method)
+        parameters = elimination.KeptRowsParameters(loop.name, key, loop.route, method)
         choose = Stage.of(
-            SVM_CHOOSE_STAGE,
+            elimination.SVM_CHOOSE_STAGE,
             f"svm-choose-{key}",
             1,
             parameters,
-            SVM_CHOOSE_STAGE.cost(n, n_rows, loop.process),
+            elimination.SVM_CHOOSE_STAGE.cost(n, n_rows, loop.process),
             bytes_read=2 * WORD * n,
             bytes_written=WORD * n_rows,
             needed_until=loop.tables,
         )
         of_part = WORD * n_rows + CENTER_BYTES * d
         gather = Stage.of(
-            SVM_ROWS_STAGE,
+            elimination.SVM_ROWS_STAGE,
             f"svm-rows-{key}",
             parts.n_parts,
             parameters,
-            SVM_ROWS_STAGE.cost(loop.shape, n_rows, loop.process),
+            elimination.SVM_ROWS_STAGE.cost(loop.shape, n_rows, loop.process),
             bytes_read=chunk_bytes(loop.shape) + parts.n_parts * of_part + _labels_read(parts),
             bytes_written=total(kept_cost(n_rows, d)),
             needed_until=loop.tables,
@@ -200,25 +170,28 @@ def _plan_rows(loop: _Loop) -> list[Stage]:
 def _plan_exact(loop: _Loop) -> list[Stage]:
     """Plan the two stages of a round that trains machines on the kept rows."""
     d, methods, parameters, n_rows = loop.shape.n_features, loop.methods, loop.parameters, loop.sizes
-    n_units = len(judging_units(methods, loop.n_classes, d))
-    rounds = [total(round_cost(p, n, d)) for p, n in zip(parameters, n_rows, strict=True)]
-    copies = total(copies_cost(min(n_rows), d))
+    n_units = len(exact.judging_units(methods, loop.n_classes, d))
+    rounds = [total(exact.round_cost(p, n, d)) for p, n in zip(parameters, n_rows, strict=True)]
+    copies = total(exact.copies_cost(min(n_rows), d))
 
     def costs(cache: int) -> tuple[Cost, Cost]:
         return (
-            SVM_JUDGE_STAGE.cost(methods, n_rows, d, cache, loop.process),
-            SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, cache, loop.process),
+            exact.SVM_JUDGE_STAGE.cost(methods, n_rows, d, cache, loop.process),
+            exact.SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, cache, loop.process),
         )
 
     rows = total(groups_cost(methods, "exact", n_rows, d))
-    busy, permanent = max(total(cost) for cost in costs(0)), total(loop.process) + rows
-    holding = _held_rounds(loop, busy, permanent, rounds, copies)
+    busy, permanent, limit = max(total(cost) for cost in costs(0)), total(loop.process) + rows, loop.memory_limit
+    # all rounds, or those that fit in addition to one recomputed round; its copies are counted once if all are cached
+    holding = room_between_rounds(loop.shape.n_samples, busy, permanent, limit)
+    if limit is None or sum(rounds) <= room_between_rounds(loop.shape.n_samples, busy - copies, permanent, limit):
+        holding = sum(rounds)
     judging, dropping = costs(min(holding, sum(rounds) - copies))
-    shared = RoundParameters(tuple(methods), holding, tuple(rounds))
+    shared = exact.RoundParameters(tuple(methods), holding, tuple(rounds))
     criteria = n_units * WORD * d
     graph = max((2 * WORD * loop.shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
     judge = Stage.of(
-        SVM_JUDGE_STAGE,
+        exact.SVM_JUDGE_STAGE,
         "svm-judge",
         n_units,
         shared,
@@ -227,7 +200,7 @@ def _plan_exact(loop: _Loop) -> list[Stage]:
         bytes_written=criteria,
     )
     drop = Stage.of(
-        SVM_DROP_STAGE,
+        exact.SVM_DROP_STAGE,
         "svm-drop",
         len(methods),
         shared,
@@ -238,46 +211,35 @@ def _plan_exact(loop: _Loop) -> list[Stage]:
     return _in_turn(loop, judge, drop, layout.SVM_CRITERIA_OF)
 
 
-def _held_rounds(loop: _Loop, busy: int, permanent: int, rounds: Sequence[int], copies: int) -> int:
-    """Return the bytes of rounds that a process may cache: all, or those that fit in addition to one recomputed round.
-
-    `busy` includes one round; `copies` bytes of it are counted once if all are cached.
-    """
-    everything, n_samples, limit = sum(rounds), loop.shape.n_samples, loop.memory_limit
-    if limit is None or everything <= room_between_rounds(n_samples, busy - copies, permanent, limit):
-        return everything
-    return room_between_rounds(n_samples, busy, permanent, limit)
-
-
 def _plan_landmarks(loop: _Loop) -> list[Stage]:
     """Plan the two stages of a round: a pass over the rows for sums over landmarks, and the solutions."""
     shape, methods, process, m = loop.shape, loop.methods, loop.process, loop.sizes
     d, columns = shape.n_features, loop.n_classes
-    parts = landmark_parts(shape)
+    parts = nystroem.landmark_parts(shape)
     landmarks = groups_cost(methods, "landmarks", m, d)
-    busy = total(SVM_SUMS_STAGE.cost(shape, methods, m, columns, 0, process))
+    busy = total(nystroem.SVM_SUMS_STAGE.cost(shape, methods, m, columns, 0, process))
     permanent = total(process) + total(groups_cost(methods, "landmarks", m, d, 2))
-    whole = total(held_rows_cost(shape, loop.parameters[0].score_scaling))
+    whole = total(nystroem.held_rows_cost(shape, loop.parameters[0].score_scaling))
     holding = min(room_between_rounds(loop.shape.n_samples, busy, permanent, loop.memory_limit), whole)
     all_rows = any(p.laplacian for p in loop.parameters)
-    shared = LandmarksParameters(tuple(methods), loop.name, holding, all_rows)
-    written = parts.n_stretches * total(all_sums_cost(methods, m, columns))
+    shared = nystroem.LandmarksParameters(tuple(methods), loop.name, holding, all_rows)
+    written = parts.n_stretches * total(nystroem.all_sums_cost(methods, m, columns))
     of_part = loop.states + total(landmarks) + CENTER_BYTES * d
     passes = Stage.of(
-        SVM_SUMS_STAGE,
+        nystroem.SVM_SUMS_STAGE,
         f"svm-sums-{loop.scaling}",
         parts.n_parts,
         shared,
-        SVM_SUMS_STAGE.cost(shape, methods, m, columns, holding, process),
+        nystroem.SVM_SUMS_STAGE.cost(shape, methods, m, columns, holding, process),
         bytes_read=chunk_bytes(shape) + parts.n_parts * of_part + _labels_read(parts),
         bytes_written=written,
     )
     solve = Stage.of(
-        SVM_SOLVE_STAGE,
+        nystroem.SVM_SOLVE_STAGE,
         f"svm-solve-{loop.scaling}",
         len(methods),
         shared,
-        SVM_SOLVE_STAGE.cost(shape, methods, m, columns, holding, process),
+        nystroem.SVM_SOLVE_STAGE.cost(shape, methods, m, columns, holding, process),
         bytes_read=written + loop.states + len(methods) * CENTER_BYTES * d + total(landmarks),
         bytes_written=loop.states,
     )
@@ -285,16 +247,16 @@ def _plan_landmarks(loop: _Loop) -> list[Stage]:
 
 
 def _plan_tables(loop: _Loop) -> Stage:
-    d, is_exact = loop.shape.n_features, loop.route == "exact"
-    written = len(loop.methods) * 3 * WORD * d
-    closing = "svm-drop" if is_exact else f"svm-solve-{loop.scaling}"
-    parameters = EliminationParameters(tuple(loop.methods), loop.name, loop.route, tuple(loop.sizes), closing)
+    d, methods = loop.shape.n_features, tuple(loop.methods)
+    written = len(methods) * 3 * WORD * d
+    closing = "svm-drop" if loop.route == "exact" else f"svm-solve-{loop.scaling}"
+    parameters = elimination.EliminationParameters(methods, loop.name, loop.route, tuple(loop.sizes), closing)
     return Stage.of(
-        SVM_TABLES_STAGE,
+        elimination.SVM_TABLES_STAGE,
         loop.tables,
-        len(loop.methods),
+        len(methods),
         parameters,
-        SVM_TABLES_STAGE.cost(d, loop.process),
+        elimination.SVM_TABLES_STAGE.cost(d, loop.process),
         bytes_read=written,
         bytes_written=written,
         clears=layout.SVM_OF.format(loop.name),
