@@ -230,7 +230,6 @@ def _information_pvalues(statistics: Statistics, parameters: InformationParamete
     return np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), np.maximum(ratio, 0.0)), np.nan)
 
 
-# --------------------------------------------------------------------------------------------------- registry entries
 labeled_criterion = partial(Criterion, direction="descending", reason="constant on the labeled rows", needs_labels=True)
 """Entry of a criterion of the labeled rows, large for good."""
 CRITERIA = (

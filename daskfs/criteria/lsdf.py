@@ -72,8 +72,6 @@ def _tails(parameters: LSDFParameters) -> NeedTails:
 def _pvalues(statistics: Statistics, parameters: LSDFParameters) -> tuple[np.ndarray, np.ndarray]:
     """Return p-values by permutation of the labels among the labeled rows, (width,), and a mask of those in doubt.
 
-    Notes
-    -----
     Let W be the sum over classes of size times scatter. The pairs of labeled rows add up to a constant S under these
     permutations, the edges to a constant K: the score (S - W) / (g W + K) falls with W for every weight g and graph. So
     the test is that of W.

@@ -21,20 +21,11 @@ from daskfs.store.tiles import Tiles
 
 @dataclass(frozen=True)
 class Group:
-    """Columns of a panel that have values in the same rows, with their statistics.
+    """Columns of a panel that have values in the same rows, with the statistics computed so far.
 
-    Attributes
-    ----------
-    columns
-        Indices in the panel, ascending, int64.
-    marks
-        Rows that have them, as packed bits, uint8; None for all.
-    counts
-        Whether any of these rows counts.
-    n_distinct
-        Number of distinct labels of these rows that count: 0, 1, or 2 for more than one.
-    statistics
-        Statistics computed so far.
+    `columns` are indices in the panel, ascending, int64, and `marks` the rows that have them, as packed bits, uint8;
+    None for all. `counts` says whether any of these rows counts. `n_distinct` is the number of distinct labels of those
+    that count: 0, 1, or 2 for more than one.
     """
 
     columns: np.ndarray

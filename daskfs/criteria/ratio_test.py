@@ -1,7 +1,5 @@
 """Test of features of small ratios of quadratic forms of graphs, by permutation of their values over the rows.
 
-Notes
------
 The graph must not come from the tested feature: one that helped to find the neighbors varies little between them,
 informative or not. So a feature is tested on the graph that the other half of the features makes, unless the graph is
 of other data (a representation, a precomputed graph, the target).
@@ -35,16 +33,9 @@ from daskfs.store.context import Context
 class RatioTest:
     """Permutation test of a ratio f'Af / f'Bf, small for good.
 
-    Attributes
-    ----------
-    invariants
-        Function of the parameters and a half of the features: the need for the invariants on the graph of that half, or
-        with None on the graph itself.
-    ratio_needs, ratio
-        Functions of the parameters and such a half: the needs of the ratio, and from the statistics the ratio of
-        each column, (width,), float64.
-    of_labeled
-        Whether values are exchanged between labeled rows only.
+    Functions take the parameters, and a half of the features whose graph is meant, or None for the graph itself:
+    `invariants` returns the need for those of the graph, `ratio_needs` the needs of the ratio, and `ratio`, from the
+    statistics, the ratio of each column, (width,), float64. `of_labeled` exchanges values between labeled rows only.
     """
 
     invariants: Callable[[Any, int | None], NeedInvariants]

@@ -220,42 +220,6 @@ def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
     return (stored, sparse, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored, sparse)
 
 
-def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cost:
-    """List the copies of a panel: the steps of a rescaling.
-
-    With `pairwise` also its complete columns apart from the others, or the rows that have a column, and marks of these.
-    """
-    size, dtype = (shape.n_samples, width), "float64" if scaled else shape.dtype
-    steps: Cost = (Array("a panel, rescaled step by step", (3, *size), dtype),) if scaled else ()
-    if not pairwise:
-        return steps
-    return (
-        *steps,
-        Array("columns of a panel apart from others, or of the rows that have them", size, dtype),
-        Array("marks of the values that are there", size, "bool"),
-    )
-
-
-def rows_cost(n_samples: int, *, labeled: bool, weighted: bool, scaled: bool, pairwise: bool) -> Cost:
-    """List the values per row in addition to X.
-
-    `labeled` and `weighted` mean that labels and weights are read, `scaled` that X is rescaled, which takes sums and
-    norms of rows; `pairwise` adds values of the rows that have a column.
-    """
-    items: Cost = (Array("labels, as stored and of the rows that count", (1 + weighted, n_samples)),) if labeled else ()
-    if scaled:
-        items = (*items, Array("sums, factors and norms of rows", (3, n_samples)))
-    if not pairwise:
-        return items
-    return (
-        *items,
-        Array("numbers of the rows that have a column", (n_samples,), "int64"),
-        Array("their labels, and the known ones of these", (2, n_samples)),
-        Array("their weights", (n_samples,)),
-        Array("marks of these rows, and of those with a label", (2, n_samples), "bool"),
-    )
-
-
 def stream_cost(n_samples: int, weightings: Sequence[Weighting]) -> Cost:
     """List a block of edges and the rest of the block before it, with all weightings; those of one graph share it."""
     if not weightings:
@@ -288,16 +252,34 @@ def score_cost(
     `weighted` means that rows have weights, `scaled` that columns are rescaled, and `pairwise` that values may be
     missing, and rows are picked column by column.
     """
-    n_samples, labeled = shape.n_samples, reads_labels(methods, pairwise=pairwise)
-    scored = Array("columns", (n_samples, columns), "float64" if scaled else shape.dtype)
+    n_samples, dtype = shape.n_samples, "float64" if scaled else shape.dtype
+    scored, panel = Array("columns", (n_samples, columns), dtype), (n_samples, min(columns, PANEL_WIDTH))
+    of_panel: Cost = ()
+    of_rows: Cost = ()
+    if reads_labels(methods, pairwise=pairwise):
+        of_rows += (Array("labels, as stored and of the rows that count", (1 + weighted, n_samples)),)
+    if scaled:
+        of_panel += (Array("a panel, rescaled step by step", (3, *panel), dtype),)
+        of_rows += (Array("sums, factors and norms of rows", (3, n_samples)),)
+    if pairwise:
+        of_panel += (
+            Array("columns of a panel apart from others, or of the rows that have them", panel, dtype),
+            Array("marks of the values that are there", panel, "bool"),
+        )
+        of_rows += (
+            Array("numbers of the rows that have a column", (n_samples,), "int64"),
+            Array("their labels, and the known ones of these", (2, n_samples)),
+            Array("their weights", (n_samples,)),
+            Array("marks of these rows, and of those with a label", (2, n_samples), "bool"),
+        )
     statistics = Objects("statistics of columns with rows of their own", (2 + len(methods)) * columns, STATISTICS_BYTES)
     return (
         *process,
         *slab_cost(shape, columns, scaled=scaled),
-        *panel_cost(shape, min(columns, PANEL_WIDTH), scaled=scaled, pairwise=pairwise),
+        *of_panel,
         *tile_cost(shape, 4),
         *stream_cost(n_samples, weightings),
-        *rows_cost(n_samples, labeled=labeled, weighted=weighted, scaled=scaled, pairwise=pairwise),
+        *of_rows,
         *fullest((), *(need.cost(scored) for method in methods for need in method.needs)),
         *conversion_cost(PANEL_WIDTH, 1 + pairwise),
         *((statistics,) if pairwise else ()),

@@ -1,7 +1,5 @@
 """Stages "distance-maps", "distance-values" and "correlate": distance correlations between all features.
 
-Notes
------
 At most :attr:`CorrelationSpec.n_rows` rows are used, drawn evenly. A slab holds all of them for its features, so bin
 edges come from the rows and no quantile sketch is merged. Each slab writes, for each feature, its bins and their maps
 ("feature_map") or its values ("exact", "matrix_free"). Then one unit for each pair of blocks of 256 features writes one
@@ -267,16 +265,11 @@ def _maps(context: Context, spec: CorrelationSpec, features: slice) -> list[Feat
 class FeatureCorrelations:
     """Matrix M of squared distance correlations of all features, which multiplies vectors.
 
-    Entries are in [0, 1], and 1 on the diagonal; rows and columns of constant features are 0. Made by
-    :func:`stored_feature_correlations`.
-
-    Attributes
-    ----------
-    facts
-        `correlation`, the method used; `n_rows`, the rows in use; `n_components`, the largest number of components of a
-        feature, None if there are none; `bias_corrected`; `error_bound`, the largest difference of an entry to the
-        definition on the rows in use; `sampling_error`, the largest difference of an entry to that of all rows, as
-        measured for so many, 0 if all are in use.
+    Entries are in [0, 1], and 1 on the diagonal; rows and columns of constant features are 0. Facts are `correlation`,
+    the method used; `n_rows`, the rows in use; `n_components`, the largest number of components of a feature, None if
+    there are none; `bias_corrected`; `error_bound`, the largest difference of an entry to the definition on the rows in
+    use; `sampling_error`, the largest difference of an entry to that of all rows, as measured for so many, 0 if all are
+    in use.
     """
 
     def __init__(self, facts: Mapping[str, Any], n_features: int, rows: _Formed | _MatrixFree) -> None:
@@ -417,7 +410,6 @@ SAMPLING_ERROR = 1.6
 """Measured largest difference of an entry of some rows to that of all, times the root of their number."""
 
 
-# ------------------------------------------------------------------------------------------------- memory of units
 def maps_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
     """List the memory of mapping the features of a slab."""
     rows = spec.rows_used(shape.n_samples)
@@ -539,7 +531,6 @@ DISTANCE_VALUES_STAGE = StageKind("distance-values", __name__, store_values, val
 CORRELATE_STAGE = StageKind("correlate", __name__, correlate_block, correlate_cost, reads_weights=True)
 
 
-# ---------------------------------------------------------------------------------------------------------- plan
 def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> list[Stage]:
     """Plan the stages of the distance correlations between all features; "auto" is resolved here.
 

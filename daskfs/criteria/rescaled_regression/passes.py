@@ -1,7 +1,5 @@
 """Stages of RLSR, SSUFS and DSSFS: passes over the rows and solutions of the weights, in turn, until both agree.
 
-Notes
------
 Rows enter by two sums: S = X'HX, made once, and P = X'HY for the targets of the round. In a pass, the targets of
 unlabeled rows are the predictions of the last weights, projected on the simplex (Eq. 8 of Zhong, Chen and Nie 2019);
 DSSFS also drags labeled rows. Targets are never stored. Sums are taken over stretches of rows, whose height depends on
@@ -16,7 +14,6 @@ the product. After every round a state (state.py) holds all that is needed to re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -92,12 +89,8 @@ RESCALED_SCALE_STAGE = StageKind("rescaled-scale", __name__, scale_features, sca
 
 
 # --------------------------------------------------------------------------------------------------------------- a pass
-@dataclass(frozen=True)
-class Sums:
-    """Contribution of a block of rows to the sums of one method, unscaled, and its shape."""
-
-    shape: tuple[int, int]
-    make: Callable[[RowBlock], np.ndarray]
+Sums = tuple[tuple[int, int], Callable[[RowBlock], np.ndarray]]
+"""Shape of the sums of one method, and the function that makes the contribution of a block of rows, unscaled."""
 
 
 class LoopParameters(GroupParameters):
@@ -132,12 +125,12 @@ def sum_rows(context: Context, parameters: LoopParameters, unit: int) -> None:
             lambda: read_blocks(context, parts, part, scaling, "unlabeled" if parameters.unlabeled_only else "all"),
         )
     stretches = parts.stretches(part)
-    sums = {label: np.zeros((len(stretches), *maker.shape)) for label, maker in makers.items()}
+    sums = {label: np.zeros((len(stretches), *shape)) for label, (shape, _) in makers.items()}
     with one_thread():
         for block in blocks:
             rows.take(block.values)
-            for label, maker in makers.items():
-                sums[label][block.stretch - stretches.start] += maker.make(block)
+            for label, (_, make) in makers.items():
+                sums[label][block.stretch - stretches.start] += make(block)
     for label, total in sums.items():
         total[:, : mean.size] = rows.scaled(total[:, : mean.size])
         context.store.write_arrays(layout.RESCALED_SUMS.format(key, number, part, label), {"sums": total})
@@ -152,17 +145,16 @@ def _first_sums(rows: CenteredRows, n_features: int, n_classes: int) -> Sums:
         indicators[np.arange(block.codes.size), block.codes] = counts  # -1, for no label, is the last column
         return np.vstack([rows.cross(indicators), indicators.sum(axis=0)])
 
-    return Sums((n_features + 1, n_classes + 1), make)
+    return (n_features + 1, n_classes + 1), make
 
 
 def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
     """Return P, and below it the sums of the targets and of their squares; or the requested product."""
     n_features, n_columns = state.cross.shape
     if state.wanted == "product":
-        directions = state.asked
-        assert directions is not None
-        product = rows.products(directions)
-        return Sums(directions.shape, lambda block: rows.cross(block.counted(product())))
+        assert state.asked is not None
+        product = rows.products(state.asked)
+        return state.cross.shape, lambda block: rows.cross(block.counted(product()))
     offset = state.offset - (state.residual / state.total) @ state.at.W
     dragged, product = is_dragged(method), rows.products(state.at.W)
 
@@ -178,7 +170,7 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
         squares[0] = float(np.sum(counted * targets))
         return np.vstack([rows.cross(counted), counted.sum(axis=0), squares])
 
-    return Sums((n_features + 2, n_columns), make)
+    return (n_features + 2, n_columns), make
 
 
 def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -156,7 +156,6 @@ class _Solution:
         except ProductNeeded as needed:
             self._state.wanted, self._state.asked = "product", needed.W
 
-    # ------------------------------------------------------------------------------------------------------ inputs
     def _gram(self) -> Gram:
         store, key, solver = self._context.store, self._stage.key, self._stage.solver
         if solver == "cg":
@@ -202,7 +201,6 @@ class _Solution:
         correlations: tuple[FeatureCorrelations, np.ndarray] = self._from_cache(f"correlations-{spec.name}", made)
         return correlations
 
-    # ------------------------------------------------------------------------------------------------------ one round
     def _open_round(self) -> None:
         """End the phase if the weights meet the optimality conditions with the new targets.
 

@@ -206,7 +206,6 @@ def stored_bins(context: Context, parameters: BinsParameters, features: np.ndarr
     return [column_by_feature[int(feature)] for feature in features]
 
 
-# ------------------------------------------------------------------------------------------------- memory of units
 def fewer_candidates(parameters: StageParameters) -> str:
     """Return advice to lower memory, as a sentence to add."""
     del parameters
@@ -322,7 +321,6 @@ COMOMENTS_STAGE = StageKind(
 BINS_STAGE = StageKind("bins", __name__, bin_candidates, bins_cost, reads_weights=True, advice=fewer_candidates)
 
 
-# ---------------------------------------------------------------------------------------------------------- plan
 def check_candidates(count: int, where: str, setting: str) -> None:
     """Raise :class:`MemoryPlanError` if `count` features are too many to compare with each other."""
     if count > MAX_CANDIDATES:

@@ -66,8 +66,7 @@ def choose_trade_off(context: Context, parameters: TradeOffParameters, unit: int
     table[0] = mix_terms(graph_term, label_term, chosen)
     context.store.put_array(layout.SCORES.format(method.label), table, (table.shape[0], parameters.slab_columns))
     sizes = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": criterion_parameters.n_neighbors}
-    curve = _curve(cuts) | {"chosen": chosen, **sizes}
-    context.store.write_json(layout.TRADE_OFFS.format(method.label), curve)
+    context.store.write_json(layout.TRADE_OFFS.format(method.label), _curve(cuts) | {"chosen": chosen, **sizes})
     return {"trade_off": chosen}
 
 

@@ -125,11 +125,6 @@ class KeptRows:
     codes: np.ndarray
     weights: np.ndarray
 
-    @property
-    def labeled(self) -> np.ndarray:
-        """Indices of the labeled rows, shape (n_labeled,), int64."""
-        return np.flatnonzero(self.codes >= 0)
-
 
 def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
     """Return the kept rows of a group, which every round needs, from the process cache."""
@@ -179,10 +174,6 @@ class Elimination:
         """True if at most one feature is left, and was scored."""
         n_left = self.left.size
         return n_left == 0 or (n_left == 1 and bool(self.rounds))
-
-    def steps(self) -> list[np.ndarray]:
-        """Return the numbers of the features that left in each round, int64."""
-        return [np.flatnonzero(self.gone == number) for number in range(len(self.rounds))]
 
     def drop(self, values: np.ndarray, parameters: SVMParameters, facts: Mapping[str, Any]) -> None:
         """Drop the features of the lowest criterion; of equal ones, the highest number first.
@@ -313,7 +304,6 @@ def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
     return facts
 
 
-# ------------------------------------------------------------------------------------------------------------- costs
 CENTER_BYTES = 96
 """Bytes read per feature to center and scale rows: moments of the slabs and of the tiles."""
 

@@ -100,11 +100,11 @@ class _Round:
             self._squares = KeptSquares(rows.values[:, present])
             self._places = np.full(state.gone.size, -1)
             self._places[present] = np.arange(present.size)
-        self._squares.advance([self._places[gone] for gone in state.steps()])
+        self._squares.advance([self._places[state.gone == number] for number in range(len(state.rounds))])
         X = np.ascontiguousarray(rows.values[:, state.left])
         gamma = p.width(state.left.size, state.n_features)
         plain = np.exp(-gamma * self._squares.values)
-        labeled = rows.labeled
+        labeled = np.flatnonzero(rows.codes >= 0)
         if not p.laplacian:
             return Kernel(plain, X, gamma, labeled, squares=self._squares.values)
         edges = _kept_edges(self._context, p, rows) if p.keeps_graph else _found_edges(p, rows, X)
