@@ -32,10 +32,7 @@ def installed_names() -> tuple[str, ...]:
 def load_criterion(name: str) -> Criterion | None:
     """Load a criterion of another package; None if no package has it.
 
-    Raises
-    ------
-    JobError
-        If two packages define it, it cannot be imported, or no job can use it.
+    Raises :class:`JobError` if two packages define it, it cannot be imported, or no job can use it.
     """
     points = entry_points(group=ENTRY_POINTS, name=name)
     packages = sorted({f"{point.dist.name}=={point.dist.version}" if point.dist else "?" for point in points})

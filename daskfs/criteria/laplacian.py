@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from daskfs.criteria.criterion import Criterion, Parameters, TestedParameters
+from daskfs.criteria.criterion import Criterion, Parameters, Significance, TestedParameters
 from daskfs.criteria.ratio_test import RatioTest
 from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import (
@@ -172,8 +172,8 @@ CRITERIA = (
         score=laplacian_fields,
         reason="constant on the rows that have an edge",
         uses_graph=True,
-        significance=replace(
-            GRAPH_TEST.significance, meaning=lambda parameters: MEANINGS[parameters.halves == (None,)]
+        significance=Significance(
+            GRAPH_TEST.needs, GRAPH_TEST.pvalues, GRAPH_TEST.permuted, lambda p: MEANINGS[p.halves == (None,)]
         ),
     ),
 )

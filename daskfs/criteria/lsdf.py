@@ -49,8 +49,6 @@ def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[s
 
     NaN where both are 0, as for a constant feature; +inf where only the second is.
 
-    Notes
-    -----
     Over pairs of rows of one class (f_i - f_j)**2 adds up to n_c times the scatter of the class, and over all pairs of
     l labeled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs of
     different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2, without cancellation.

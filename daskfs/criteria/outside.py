@@ -75,17 +75,12 @@ def scores_of(selector: Any) -> np.ndarray:
         return -np.asarray(selector.ranking_, dtype=np.float64)
     if hasattr(selector, "scores_"):
         return np.asarray(selector.scores_, dtype=np.float64)
-    if hasattr(selector, "importance_getter"):
-        return _importances(selector)
+    if hasattr(selector, "importance_getter"):  # SelectFromModel takes the norm of several rows of coefficients
+        getter, model = selector.importance_getter, selector.estimator_
+        if getter == "auto":
+            getter = "coef_" if hasattr(model, "coef_") else "feature_importances_"
+        weights = np.asarray((getter if callable(getter) else attrgetter(getter))(model), dtype=np.float64)
+        return np.abs(weights) if weights.ndim == 1 else np.linalg.norm(weights, axis=0, ord=selector.norm_order)
     if hasattr(selector, "variances_"):
         return np.asarray(selector.variances_, dtype=np.float64)
     return np.where(selector.get_support(), 1.0, np.nan)
-
-
-def _importances(selector: Any) -> np.ndarray:
-    """Return the importances by which ``SelectFromModel`` selects: of several rows of coefficients their norm."""
-    getter, model = selector.importance_getter, selector.estimator_
-    if getter == "auto":
-        getter = "coef_" if hasattr(model, "coef_") else "feature_importances_"
-    weights = np.asarray((getter if callable(getter) else attrgetter(getter))(model), dtype=np.float64)
-    return np.abs(weights) if weights.ndim == 1 else np.linalg.norm(weights, axis=0, ord=selector.norm_order)

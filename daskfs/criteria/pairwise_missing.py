@@ -90,9 +90,8 @@ def cut_panels(
         for chosen in (~lacks, lacks):
             if chosen.any():
                 part = values if chosen.all() else np.ascontiguousarray(values[:, chosen])
-                groups: tuple[Group, ...] = (Group(np.arange(part.shape[1]), None, counts, n_distinct),)
-                if chosen is lacks:
-                    groups = tuple(_groups(part, labels, weights))
+                whole = Group(np.arange(part.shape[1]), None, counts, n_distinct)
+                groups = tuple(_groups(part, labels, weights)) if chosen is lacks else (whole,)
                 panels.append(Panel(start + first + np.flatnonzero(chosen), part, groups))
     return panels
 

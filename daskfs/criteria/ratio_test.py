@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.criteria.criterion import Significance
 from daskfs.criteria.invariants import ratio_terms
 from daskfs.criteria.statistics import (
     Need,
@@ -42,11 +41,6 @@ class RatioTest:
     ratio_needs: Callable[[Any, int | None], tuple[Need[Any], ...]]
     ratio: Callable[[Statistics, Any, int | None], np.ndarray]
     of_labeled: bool = False
-
-    @property
-    def significance(self) -> Significance:
-        """The test, for the registry."""
-        return Significance(self.needs, self.pvalues, self.permuted)
 
     def needs(self, parameters: Any) -> tuple[Need[Any], ...]:
         """Return the statistics needed: ratios and invariants on the graph, or on those of both halves."""

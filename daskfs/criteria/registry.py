@@ -180,15 +180,8 @@ class Method:
 
 @cache
 def _all_criteria() -> Mapping[str, Criterion]:
-    entries: dict[str, Criterion] = {}
-    for family in Criterion.families:
-        module = import_module(f"daskfs.criteria.{family}")
-        for criterion in module.CRITERIA:
-            if criterion.name in entries:
-                msg = f"two criteria are named {criterion.name}"
-                raise RuntimeError(msg)
-            entries[criterion.name] = criterion
-    return entries
+    modules = (import_module(f"daskfs.criteria.{family}") for family in Criterion.families)
+    return {criterion.name: criterion for module in modules for criterion in module.CRITERIA}
 
 
 @cache

@@ -56,9 +56,8 @@ class GraphForms:
     def part(self, columns: np.ndarray) -> GraphForms:
         """Return the forms of the columns with the given indices, int64."""
         volume = self.volume[columns] if isinstance(self.volume, np.ndarray) else self.volume
-        rest = (self.numerator, self.denominator, self.mean, self.is_constant)
-        numerator, denominator, mean, is_constant = (values[..., columns] for values in rest)
-        return GraphForms(numerator, denominator, mean, is_constant, volume)
+        arrays = (self.numerator, self.denominator, self.mean, self.is_constant)
+        return GraphForms(*(values[..., columns] for values in arrays), volume=volume)
 
     def among(self, width: int, columns: np.ndarray) -> GraphForms:
         """Return the forms of a panel of `width` columns, of which these are at some indices, int64; NaN elsewhere."""
@@ -80,24 +79,10 @@ T_co = TypeVar("T_co", covariant=True)
 class SeenColumns:
     """Columns of a panel in the rows that have them, as a need sees them.
 
-    Attributes
-    ----------
-    numbers
-        Numbers of the features, shape (width,), int64.
-    values
-        Rescaled, shape (n_rows, width).
-    labels
-        Labels of the rows; those of weight 0 have none. None if no need reads them.
-    weights
-        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
-    passes
-        Backend of the sums.
-    needs
-        All needs of these values.
-    statistics
-        Statistics that have been computed.
-    store, held
-        Run store, and what the unit has read of it.
+    `numbers`, shape (width,), int64, are those of the features, and `values`, shape (n_rows, width), are rescaled. Rows
+    of weight 0 have no label; `labels` are None if no need reads them. `weights`, shape (n_rows,), float64, are how
+    many rows each row counts for; None for one each. `passes` is the backend of the sums, `needs` are all needs of
+    these values, and `statistics` those computed so far. `held` is what the unit has read of the run store.
     """
 
     numbers: np.ndarray

@@ -57,8 +57,6 @@ def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) 
 
     NaN for a feature that is constant on the labeled rows.
 
-    Notes
-    -----
     The class graph of He, Cai and Niyogi (2005), Eq. 5, joins rows of one class, each also to itself, by 1 / n_class.
     Its degrees are 1, so f~'D f~ is the scatter about the mean and f'Lf that within classes: the score is 1 / (1 +
     Fisher score), 0 for a feature that is constant in each class.

@@ -85,7 +85,6 @@ the sum of their weights.
 N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(N_FACTS)
 
 
-# ---------------------------------------------------------------------------------------- inputs of blocks
 class CorrelateParameters(StageParameters):
     """Parameters of "correlate"."""
 
@@ -155,7 +154,6 @@ def _read_features(context: Context, name: str, spec: CorrelationSpec, features:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-# --------------------------------------------------------------------------------------------- pairs of blocks
 def feature_blocks(spec: CorrelationSpec, n_features: int) -> list[slice]:
     """Return the blocks of features: of 256, or fewer if they have many components."""
     width = BLOCK_FEATURES
@@ -261,7 +259,6 @@ def _maps(context: Context, spec: CorrelationSpec, features: slice) -> list[Feat
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ reading
 class FeatureCorrelations:
     """Matrix M of squared distance correlations of all features, which multiplies vectors.
 

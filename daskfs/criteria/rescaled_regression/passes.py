@@ -154,7 +154,7 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
     if state.wanted == "product":
         assert state.asked is not None
         product = rows.products(state.asked)
-        return state.cross.shape, lambda block: rows.cross(block.counted(product()))
+        return state.asked.shape, lambda block: rows.cross(block.counted(product()))
     offset = state.offset - (state.residual / state.total) @ state.at.W
     dragged, product = is_dragged(method), rows.products(state.at.W)
 

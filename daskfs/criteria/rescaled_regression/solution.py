@@ -364,30 +364,27 @@ def kept_cost(shape: Shape, solver: str) -> Cost:
     return ()
 
 
-def system_cost(shape: Shape, solver: str) -> Cost:
-    """List the additional memory of the systems of a solution."""
-    n, d = shape.n_samples, shape.n_features
-    if solver == "cholesky":
-        return (Array("two systems and a factor, or also S among a working set and its active features", (3, d, d)),)
-    if solver == "woodbury":
-        return (
-            Array("rows of X by the scales of two systems, and of a working set", (3, n, d)),
-            Array("two systems, a factor, and S among active features", (4, min(n, d), min(n, d))),
-        )
-    return ()
-
-
 def solution_cost(shape: Shape, n_columns: int, solver: str, n_products: int, process: Cost) -> Cost:
     """List the memory of a unit without the rows that its process caches.
 
     Parameters are those of :func:`daskfs.criteria.rescaled_regression.passes.pass_cost`.
     """
-    d = shape.n_features
+    n, d = shape.n_samples, shape.n_features
     state = state_cost(d, n_columns)
+    systems: dict[str, Cost] = {
+        "cholesky": (
+            Array("two systems and a factor, or also S among a working set and its active features", (3, d, d)),
+        ),
+        "woodbury": (
+            Array("rows of X by the scales of two systems, and of a working set", (3, n, d)),
+            Array("two systems, a factor, and S among active features", (4, min(n, d), min(n, d))),
+        ),
+        "cg": (),
+    }
     return (
         *process,
-        *labels_cost(shape.n_samples),  # left by the pass before
-        *system_cost(shape, solver),
+        *labels_cost(n),  # left by the pass before
+        *systems[solver],
         Array("diagonal of S, and norms of the weights", (2, d)),
         *state,
         Objects("a copy that the state is written from", 1, total(state)),

@@ -193,6 +193,4 @@ class GroupParameters(StageParameters):
 
 def cheaper_solver(parameters: GroupParameters) -> str:
     """Return advice on a solver that takes less memory, as a sentence to add."""
-    if parameters.solver in ("cholesky", "woodbury"):
-        return " Methods with solver 'cg' need less, and more passes over X."
-    return ""
+    return "" if parameters.solver == "cg" else " Methods with solver 'cg' need less, and more passes over X."

@@ -215,25 +215,21 @@ def fewer_candidates(parameters: StageParameters) -> str:
 def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | None, process: Cost) -> Cost:
     """List the memory of summing products, for lists of `counts` candidates."""
     rows, union, widest = min(GATHERED, shape.n_samples), min(sum(counts), shape.n_features), max(counts)
+    band: Cost = (
+        Array("all candidates in a band", (min(shape.tile_rows, shape.n_samples), union), shape.dtype),
+        Objects("tiles of X", 3, tile_bytes(shape)),
+    )
+    if shape.is_sparse:
+        band = (Objects("bands of X: as read, of some columns, and by rows", 5, band_bytes(shape)),)
     return (
         *process,
-        *_band_cost(shape, union),
+        *band,
         Array("rows of all candidates", (rows, union), shape.dtype),
         *_rescaled_cost(rows, union, scaling),
         Array("rows of the candidates of one list", (rows, widest), shape.dtype),
         *(item for count in counts for item in _sums_cost(count, shape.n_samples)),
         Array("what the means take off a panel of co-moments", (PRODUCT_COLUMNS, widest)),
         Array("sums, factors and norms of rows", (3, shape.n_samples)),
-    )
-
-
-def _band_cost(shape: Shape, n_columns: int) -> Cost:
-    if shape.is_sparse:
-        return (Objects("bands of X: as read, of some columns, and by rows", 5, band_bytes(shape)),)
-    rows = min(shape.tile_rows, shape.n_samples)
-    return (
-        Array("all candidates in a band", (rows, n_columns), shape.dtype),
-        Objects("tiles of X", 3, tile_bytes(shape)),
     )
 
 

@@ -98,16 +98,9 @@ def _cuts(
 def _curve(cuts: list[Cut]) -> dict[str, Any]:
     """Return the curve as lists by name, None for NaN."""
     rows = [asdict(cut) for cut in cuts]
+    names = {"value": "cut_value", "kernel_value": "kernel_cut_value", "width": "kernel_width"}
     return {"trade_off": TRADE_OFF_GRID.tolist()} | {
-        name: [None if np.isnan(row[key]) else row[key] for row in rows]
-        for key, name in (
-            ("value", "cut_value"),
-            ("kernel_value", "kernel_cut_value"),
-            ("width", "kernel_width"),
-            ("n_components", "n_components"),
-            ("largest_component", "largest_component"),
-            ("n_distinct", "n_distinct"),
-        )
+        names.get(key, key): [None if np.isnan(row[key]) else row[key] for row in rows] for key in rows[0]
     }
 
 

@@ -100,15 +100,14 @@ def gather_rows(context: Context, parameters: KeptRowsParameters, unit: int) -> 
     mean, scale = center_and_scale(context, method, scaling)
     centered = CenteredRows(mean, scale)
     n_rows = int(chosen.sum())
-    arrays = {"rows": np.empty((n_rows, mean.size)), "codes": np.empty(n_rows, np.int64), "weights": np.ones(n_rows)}
+    arrays = {"rows": np.empty((n_rows, mean.size)), "codes": np.empty(n_rows, np.int64), "weights": np.empty(n_rows)}
     place = 0
     for block in read_blocks(context, parts, unit, scaling, chosen=chosen):
         inside = slice(place, place + block.codes.size)
         values = block.values.toarray() if is_sparse(block.values) else block.values
         arrays["rows"][inside] = centered.taken(values)
         arrays["codes"][inside] = block.codes
-        if block.weights is not None:
-            arrays["weights"][inside] = block.weights
+        arrays["weights"][inside] = 1.0 if block.weights is None else block.weights
         place = inside.stop
     context.store.write_arrays(layout.SVM_ROWS.format(loop, key, unit), arrays)
 
@@ -141,8 +140,7 @@ def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
             place = inside.stop
         return KeptRows(numbers, values, codes, weights)
 
-    rows: KeptRows = context.holdings.get(("kept rows", key), sys.maxsize, lambda _: 0, made)
-    return rows
+    return context.holdings.get(("kept rows", key), sys.maxsize, lambda _: 0, made)
 
 
 # ------------------------------------------------------------------------------------------------- state of a method
@@ -235,15 +233,6 @@ def save_state(context: Context, loop: str, number: int, method: Method, state: 
     return {"finished": state.finished}
 
 
-def problems(codes: np.ndarray) -> list[int]:
-    """Return the classes separated from all others, one problem each: one of two, or each of more.
-
-    `codes`, shape (n_rows,), int64, are -1 for rows without a label.
-    """
-    present = np.unique(codes[codes >= 0]).tolist()
-    return present[1:] if len(present) == 2 else present
-
-
 def targets_of(codes: np.ndarray, code: int) -> np.ndarray:
     """Return 1 for rows of class `code` and -1 for other labeled rows, shape of `codes`, float64."""
     return np.where(codes == code, 1.0, -1.0)
@@ -276,10 +265,9 @@ def write_elimination(context: Context, parameters: EliminationParameters, unit:
     n_rounds = store.records.n_units(parameters.closing) // len(methods)
     state = load_state(context, parameters.loop, n_rounds, method)
     store.put_array(layout.SCORES.format(method.label), state.table())
-    route = parameters.route
-    chosen_rows = store.open(layout.SVM_CHOSEN.format(parameters.loop, rows_key(method, route)))
+    chosen_rows = store.open(layout.SVM_CHOSEN.format(parameters.loop, rows_key(method, parameters.route)))
     # the plan also counts rows of weight 0
-    facts = {"route": route, parameters.counted: int(chosen_rows.shape[0]), "rounds": state.rounds}
+    facts = {"route": parameters.route, parameters.counted: int(chosen_rows.shape[0]), "rounds": state.rounds}
     store.write_json(layout.ELIMINATION_JSON.format(method.label), facts)
     return {"n_rounds": len(state.rounds)}
 

@@ -21,7 +21,6 @@ from daskfs.criteria.svmrfe.elimination import (
     groups_cost,
     kept_rows,
     load_state,
-    problems,
     rows_key,
     save_state,
     state_cost,
@@ -174,9 +173,12 @@ def judge_candidates(context: Context, parameters: RoundParameters, unit: int) -
         return
     n_left, n_blocks = state.left.size, candidate_blocks(p, state.gone.size)
     columns = slice(block * n_left // n_blocks, (block + 1) * n_left // n_blocks)
-    codes = problems(kept_rows(context, LOOP, rows_key(method, "exact")).codes)
+    codes = kept_rows(context, LOOP, rows_key(method, "exact")).codes
+    classes = np.unique(codes[codes >= 0]).tolist()
+    if len(classes) == 2:  # one problem; of more classes each is separated from all others
+        classes = classes[1:]
     name = layout.SVM_CRITERIA.format(LOOP, number, index)
-    if problem >= len(codes) or columns.start == columns.stop:  # a class without rows, or fewer features than blocks
+    if problem >= len(classes) or columns.start == columns.stop:  # a class without rows, or fewer features than blocks
         context.store.write_arrays(name, {"values": np.empty(0)})
         return
     with one_thread():
@@ -186,7 +188,7 @@ def judge_candidates(context: Context, parameters: RoundParameters, unit: int) -
             lambda _: parameters.round_bytes[place],
             lambda: _Round(context, method),
         )
-        kernel, machine, y, cost = cached_round.at(state, codes[problem])
+        kernel, machine, y, cost = cached_round.at(state, classes[problem])
         values = score_candidates(kernel, machine, y, cost, p.rule, columns)
     facts = {
         "n_support": int(np.count_nonzero(machine.beta)),
@@ -217,19 +219,16 @@ def drop_features(context: Context, parameters: RoundParameters, unit: int) -> d
                 facts.append(facts_of_problem)
             by_problem.setdefault(problem, []).append(arrays["values"])
         values = np.sum([np.concatenate(parts) for parts in by_problem.values()], axis=0)
-        state.drop(values, svm_parameters(method), _merge_facts(facts, svm_parameters(method)))
+        p = svm_parameters(method)
+        facts_of_round: dict[str, Any] = {
+            "n_support": max(fact["n_support"] for fact in facts),
+            "bound_share": min(fact["bound_share"] for fact in facts),
+            "gap": max(fact["gap"] for fact in facts),
+        }
+        if p.criterion == "rmb":
+            facts_of_round["radius"] = "exact" if facts[0]["is_exact_sphere"] else "variance"
+        state.drop(values, p, facts_of_round)
     return save_state(context, LOOP, number, method, state)
-
-
-def _merge_facts(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
-    merged = {
-        "n_support": max(fact["n_support"] for fact in facts),
-        "bound_share": min(fact["bound_share"] for fact in facts),
-        "gap": max(fact["gap"] for fact in facts),
-    }
-    if p.criterion == "rmb":
-        merged["radius"] = "exact" if facts[0]["is_exact_sphere"] else "variance"
-    return merged
 
 
 def fewer_rows(parameters: RoundParameters) -> str:
