@@ -56,8 +56,8 @@ class GraphForms:
     def part(self, columns: np.ndarray) -> GraphForms:
         """Return the forms of the columns with the given indices, int64."""
         volume = self.volume[columns] if isinstance(self.volume, np.ndarray) else self.volume
-        arrays = (self.numerator, self.denominator, self.mean, self.is_constant)
-        return GraphForms(*(values[..., columns] for values in arrays), volume=volume)
+        numerator, denominator, mean = self.numerator[columns], self.denominator[columns], self.mean[..., columns]
+        return GraphForms(numerator, denominator, mean, self.is_constant[columns], volume)
 
     def among(self, width: int, columns: np.ndarray) -> GraphForms:
         """Return the forms of a panel of `width` columns, of which these are at some indices, int64; NaN elsewhere."""

@@ -129,7 +129,7 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
     # what a process keeps between rounds, without rows: itself, S, and correlations of features
     kept = (*group.process, *solution.kept_cost(shape, solver), *correlations)
     products = max(most_products(method, solver) for method in group.methods)
-    # a pass and a solution run in turn
+    # a pass or a solution, which run in turn, without cached rows
     busy = fullest(
         passes.RESCALED_ROWS_STAGE.cost(shape, columns, n_methods, products, kept),
         solution.RESCALED_SOLVE_STAGE.cost(shape, columns, solver, products, kept),
