@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.registry import Method, make_method
+from daskfs.kernels.blocks import Block
 from daskfs.kernels.labels import Labels
 from daskfs.plan.inline import memory_context, score_features
 
@@ -76,7 +77,7 @@ def _labels(method: Method, X: np.ndarray) -> Labels | None:
     return Labels("regression", X[:, 0] + X[:, 1], ())
 
 
-def _scores(method: Method, X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> np.ndarray:
+def _scores(method: Method, X: Block, labels: Labels | None) -> np.ndarray:
     return score_features(memory_context(X, labels), [method], labels)[method.label]
 
 

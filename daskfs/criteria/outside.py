@@ -7,11 +7,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.criteria.criterion import Criterion, Parameters
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError
+from daskfs.kernels.blocks import Block
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.threads import sklearn_module
 
@@ -46,7 +46,7 @@ def outside_method(selector: Any, label: str) -> Method:
     return Method(label, OUTSIDE, OutsideParameters(number=id(selector)))
 
 
-def outside_table(method: Method, X: np.ndarray | sp.csr_matrix, labels: Labels) -> np.ndarray:
+def outside_table(method: Method, X: Block, labels: Labels) -> np.ndarray:
     """Fit a clone of the selector of :func:`outside_method` to the labeled rows of X, and return its scores.
 
     X is dense or CSR, shape (n_samples, n_features); scores have shape (1, n_features), float64, large is good, NaN for

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.criteria.centered import CENTERED_FIELDS
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import slab_table
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
 from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Array, Cost, Objects, available_bytes, total
 from daskfs.store.context import Context
@@ -27,7 +26,7 @@ class RowBlock:
     """Rows of one stretch: values as stored or rescaled, class codes, and weights; None if each counts for one."""
 
     stretch: int
-    values: np.ndarray | sp.csr_matrix
+    values: Block
     codes: np.ndarray
     weights: np.ndarray | None
 

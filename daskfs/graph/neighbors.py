@@ -21,7 +21,7 @@ from daskfs.graph.partition import (
 from daskfs.graph.rows import read_listed, searched_shape, searched_tiles
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.metrics import LENGTHS
@@ -94,7 +94,7 @@ def chosen_engine(store: Store, name: str) -> Engine:
     return engine
 
 
-def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix, n_cells: int) -> None:
+def store_queries(context: Context, spec: GraphSpec, sample: Block, n_cells: int) -> None:
     """Choose and store at most 500 sampled rows, in graph space, as queries for the recall.
 
     They were not used to train the `n_cells` cells, like most rows, unless such rows are too few. `sample` is
@@ -112,7 +112,7 @@ def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr
 
 
 def close_band(
-    rows: np.ndarray | sp.csr_matrix,
+    rows: Block,
     start: int,
     queries: np.ndarray,
     numbers: np.ndarray,

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from daskfs.graph.projection import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.blocks import index_dtype
+from daskfs.kernels.blocks import Block, index_dtype
 from daskfs.kernels.neighbors.cell_search import SPARE
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.neighbors.descent_search import foreign_width, list_width, n_linked
@@ -292,7 +292,7 @@ def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dty
     return stored if scaling is None else np.dtype(np.float64)
 
 
-def read_members(tiles: Tiles, members: slice, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
+def read_members(tiles: Tiles, members: slice, scaling: Scaling | None) -> Block:
     """Return the rows `members` in graph space, read one band at a time.
 
     Shape (n_rows, n_features), dense in C order or CSR, dtype as :func:`graph_dtype`.

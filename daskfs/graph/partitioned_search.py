@@ -61,7 +61,7 @@ from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Spac
 from daskfs.graph.rows import searched_tiles
 from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.blocks import index_dtype, is_sparse, stack_blocks
+from daskfs.kernels.blocks import Block, index_dtype, is_sparse, stack_blocks
 from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
 from daskfs.kernels.neighbors.cells import (
     CALIBRATION_RANKS,
@@ -297,7 +297,7 @@ def assign_bands(context: Context, parameters: SearchParameters, unit: int) -> d
     return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
 
 
-def _spill_rows(X: np.ndarray | sp.csr_matrix, members: Members, start: int, n_rows: int) -> Iterator[Piece]:
+def _spill_rows(X: Block, members: Members, start: int, n_rows: int) -> Iterator[Piece]:
     """Yield the rows of a unit by group, `n_rows` at a time, after their numbers and the cells they probe."""
     # one column instead of three
     member = (members.row + start) << 8 | members.is_home.astype(np.int64) << 7 | np.diff(members.starts)
@@ -356,7 +356,7 @@ def build_group(context: Context, parameters: SearchParameters, unit: int) -> di
     return {"engine": engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
 
 
-def _space_rows(space: Space, X: np.ndarray | sp.csr_matrix, members: np.ndarray) -> np.ndarray:
+def _space_rows(space: Space, X: Block, members: np.ndarray) -> np.ndarray:
     return space.rows(X[members])
 
 
@@ -416,7 +416,7 @@ class _Runs:
         is_home = self._is_home[taken] & is_first[pairs][starts[:-1]]
         return self._rows[taken], is_home, starts, cell - cell.min(initial=0)
 
-    def values(self, pairs: np.ndarray) -> np.ndarray | sp.csr_matrix:
+    def values(self, pairs: np.ndarray) -> Block:
         """Return the rows of one part as stored, shape (n_members, n_features), dense or CSR; `pairs` is a mask."""
         is_member = np.zeros(self.n_members, dtype=bool)
         is_member[self._member[pairs]] = True

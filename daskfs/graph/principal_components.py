@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.graph.rows import create_own_rows, put_own_rows, searched_shape
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.principal_components import first_block, leading, leading_of_rows, leading_of_span, next_block
 from daskfs.kernels.regression.centered import CenteredRows, rows_per_block
 from daskfs.kernels.scaling import chain_of, without_zscore
@@ -118,7 +117,7 @@ def _rows_at_once(shape: Shape) -> int:
 
 def _blocks(
     context: Context, scaling: str, rows: slice, height: int
-) -> Iterator[tuple[slice, np.ndarray | sp.csr_matrix, np.ndarray | None]]:
+) -> Iterator[tuple[slice, Block, np.ndarray | None]]:
     """Yield row ranges that end at multiples of `height`, rows that are neither centered nor standardized, and weights.
 
     Rows are dense or CSR; weights have shape (n_rows, 1), or are None where each row counts for one.
@@ -129,7 +128,7 @@ def _blocks(
         yield part, values, block_weights
 
 
-def _dense(values: np.ndarray | sp.csr_matrix) -> np.ndarray:
+def _dense(values: Block) -> np.ndarray:
     return values.toarray() if is_sparse(values) else values
 
 

@@ -81,14 +81,14 @@ class Space:
     landmarks: Block | None = None
     kept: float = 1.0
 
-    def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    def rows(self, X: Block) -> np.ndarray:
         """Project rows of shape (n_rows, n_features), dense or CSR; returns (n_rows, n_columns), float32, C order."""
         if self.landmarks is not None:
             lengths = all_distances(metric_rows(X, self.metric), metric_rows(self.landmarks, self.metric))
             return np.minimum(lengths, LARGEST_DISTANCE).astype(np.float32)
         return self._turn(self.shifted(X))
 
-    def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    def sketch(self, X: Block) -> np.ndarray:
         """Return :meth:`rows` and, as last column, the squared residual; (n_rows, n_columns + 1), float32."""
         values, is_zero = as_metric_rows(X, self.metric)
         values = self._shift(values)
@@ -102,7 +102,7 @@ class Space:
             sketch[is_zero, -1] += self.scale**2
         return sketch
 
-    def shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
+    def shifted(self, X: Block) -> Any:
         """Return rows centered, scaled and filled, before projection; shape of `X`, dense or CSR, float32."""
         return self._shift(as_metric_rows(X, self.metric)[0])
 
@@ -137,7 +137,7 @@ class Space:
 
 
 def fitted_space(
-    sample: np.ndarray | sp.csr_matrix,
+    sample: Block,
     metric: Metric,
     components: int | str | None,
     n_samples: int,
@@ -233,7 +233,7 @@ def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarra
 
 def _enough_components(
     space: Space,
-    judged: np.ndarray | sp.csr_matrix,
+    judged: Block,
     basis: np.ndarray,
     n_samples: int,
     n_neighbors: int,

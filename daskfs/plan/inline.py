@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method, check_labels
@@ -20,7 +19,7 @@ from daskfs.graph.precomputed import Graph
 from daskfs.graph.precomputed_stage import store_graph
 from daskfs.graph.representation import Representation
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.labels import LabelCounts, Labels
 from daskfs.kernels.missing import filled_by_means, has_missing, observe
@@ -50,7 +49,7 @@ BAND_ROWS = 2**15
 
 
 def memory_context(
-    X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
+    X: Block, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
 ) -> Context:
     """Return a context whose tiles are a matrix in memory; nothing is copied or written.
 
@@ -89,7 +88,7 @@ def memory_context(
 class _LazyMoments(Store):
     """Store in memory that computes moments, norms and sums of a matrix when a scaling first reads them."""
 
-    def __init__(self, X: np.ndarray | sp.csr_matrix) -> None:
+    def __init__(self, X: Block) -> None:
         super().__init__(None)
         self._X = X
 

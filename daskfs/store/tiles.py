@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.errors import StoreError
-from daskfs.kernels.blocks import is_sparse, stack_blocks
+from daskfs.kernels.blocks import Block, is_sparse, stack_blocks
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.scaling import RowScale, Scaling, half_of, scale_rows
 from daskfs.store import layout
@@ -138,7 +137,7 @@ class Tiles(TileStatistics):
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS)[rows], self.info.classes)
 
-    def sample(self, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
+    def sample(self, scaling: Scaling | None = None) -> Block:
         """Return the rows of :func:`sample_rows`, shape (n_sampled, n_features), dense or CSR.
 
         They are float64 when scaled, else as stored.
@@ -158,7 +157,7 @@ class Tiles(TileStatistics):
         blocks = self.reader.sampled(rows)
         return rows, np.concatenate([self.scales.of_part(block, columns, scaling) for block in blocks])
 
-    def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
+    def read_rows(self, rows: slice, scaling: Scaling | None = None) -> Block:
         """Return rows, shape (n_rows, n_features), dense in C order or CSR; float64 when scaled, else as stored."""
         block = self.reader.rows(rows)
         if scaling is None:
@@ -170,14 +169,14 @@ class Tiles(TileStatistics):
 
     def aligned_rows(
         self, rows: slice, height: int, scaling: Scaling | None = None, chosen: np.ndarray | None = None
-    ) -> Iterator[tuple[slice, np.ndarray | sp.csr_matrix]]:
+    ) -> Iterator[tuple[slice, Block]]:
         """Yield row ranges and blocks of whole rows, dense or CSR, as stored, or float64 when scaled.
 
         Ranges end at multiples of `height`, whatever the height of bands; blocks hold their rows where `chosen`, shape
         (rows,), is True. Each band is read once; dense blocks are views of its chosen rows. A step "zscore" is left to
         the caller.
         """
-        waiting: list[np.ndarray | sp.csr_matrix] = []
+        waiting: list[Block] = []
         start = rows.start
         for high, block in self.reader.pieces(rows, height, chosen):
             waiting.append(block)
@@ -242,7 +241,7 @@ class Tiles(TileStatistics):
                 yield part, block if scaling is None else np.asarray(scale_rows(block, scaling, None, block_scale))
 
 
-def write_sample(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
+def write_sample(store: Store, shape: Shape, index: int, block: Block) -> None:
     """Store the sampled rows of one band, given as `block`, shape (n_rows, n_features), dense or CSR."""
     band = shape.band(index)
     rows = block[rows_within(sample_rows(shape), band) - band.start]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
@@ -244,7 +243,7 @@ def take_facts(store: Store, shape: Shape, index: int, block: Block, hashes: np.
     store.open(layout.ROW_SUMS)[band] = row_sums(block)
 
 
-def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
+def _write_band(store: Store, shape: Shape, index: int, block: Block) -> None:
     if not is_sparse(block):
         X = store.open(layout.X)
         for tile in row_blocks(shape.n_features, shape.tile_columns):

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import scipy.sparse as sp
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.scaling import Scaling, chain_of, components_of, ends_with, row_norms, scale_rows, steps_of
 from daskfs.kernels.statistics.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Held, Objects
@@ -86,7 +85,7 @@ def take_statistics(context: Context, parameters: TransformParameters, unit: int
 
 def _of_rows(
     tiles: Tiles,
-    block: np.ndarray | sp.csr_matrix,
+    block: Block,
     weights: np.ndarray | None,
     first: Scaling | None,
     scalings: Sequence[Scaling],
