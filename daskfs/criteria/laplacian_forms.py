@@ -62,7 +62,7 @@ def _edge_totals(
     in self-loops share sums.
     """
     edges = [replace(weighting, self_loops=False) for weighting in weightings]
-    sums_by_edges: dict[Weighting, list[Any]] = {}
+    sums_by_edges: dict[Weighting, tuple[list[Any], int]] = {}
     sparse = [passes.compressed(p) if center is None else None for p, center in zip(panels, centers, strict=True)]
     for graph, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
         by_edges = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
@@ -74,8 +74,9 @@ def _edge_totals(
                     total += passes.edge_sums(panel, source, target, weights, sparse_panel)
                 else:
                     total.add(passes.observed_edge_sums(panel, center, source, target, weights))
-        sums_by_edges.update({e: [_of_weighting(total, row) for total in sums] for row, e in enumerate(by_edges)})
-    return [sums_by_edges[e] for e in edges]
+        sums_by_edges.update({e: (sums, row) for row, e in enumerate(by_edges)})
+    # each weighting gets sums of its own, as its self-loops are added to them
+    return [[_of_weighting(total, row) for total in sums] for sums, row in map(sums_by_edges.__getitem__, edges)]
 
 
 def _of_weighting(total: np.ndarray | EdgeSums, row: int) -> np.ndarray | EdgeSums:

@@ -273,3 +273,25 @@ def test_columns_that_are_scored_together_are_planned() -> None:
     assert 1 <= narrow < refused.scored_columns
     costs = [total(chain._slab_cost((), narrow)) for chain in (refused, pairwise)]
     assert costs[1] - costs[0] >= 8 * 200_000 * min(narrow, 64)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "pairwise"])
+def test_scores_do_not_depend_on_the_other_methods_of_a_job(policy: str) -> None:
+    """Weightings that differ in self-loops alone share one stream of the graph, and none of its sums."""
+    X = data("classification")[0][:, :5]
+    X = np.nan_to_num(X) if policy == "refuse" else X
+    names = [name for name, one in criteria().items() if "self_loops" in one.parameters.model_fields]
+    made = {
+        (name, loops): make_method(name, {"self_loops": loops, "weights": "binary"}, f"{name} {loops}")
+        for name in names
+        for loops in (False, True)
+        if not criteria()[name].needs_labels
+    }
+    alone = {}
+    for method in made.values():
+        alone |= score_features(memory_context(X.copy(), None, None, policy), [method], None)
+    assert len({table[0].tobytes() for table in alone.values()}) > 1
+    for methods in (list(made.values()), [*made.values()][::-1]):
+        together = score_features(memory_context(X.copy(), None, None, policy), methods, None)
+        for label, table in together.items():
+            np.testing.assert_array_equal(table, alone[label], err_msg=label)
