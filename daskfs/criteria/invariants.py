@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.statistics import Denominator, NeedHalves, NeedInvariants
+from daskfs.criteria.statistics import Denominator, NeedHalves, NeedInvariants, needs_of
 from daskfs.graph.edges import edge_bytes, loop_weights, stored_edges, weight_summary, weighted_blocks
 from daskfs.graph.partition import largest_block
 from daskfs.graph.spec import Weighting
@@ -103,8 +103,7 @@ def invariants_cost(n_samples: int, weighting: Weighting, process: Cost) -> Cost
 
 def tests_of(methods: Sequence[Method]) -> list[NeedInvariants]:
     """Return the needs of the methods that test features on graphs, each once."""
-    needs = (need for method in methods for need in method.needs if isinstance(need, NeedInvariants))
-    return list(dict.fromkeys(needs))
+    return needs_of((need for method in methods for need in method.needs), NeedInvariants)
 
 
 def are_crossed(methods: Sequence[Method]) -> bool:

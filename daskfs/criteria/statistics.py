@@ -7,7 +7,7 @@ statistic is computed once per panel, and each criterion turns a few short array
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -73,6 +73,7 @@ NO_FORMS = GraphForms(np.empty(0), np.empty(0), np.empty((2, 0)), np.empty(0, bo
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+N = TypeVar("N", bound="Need[Any]")
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class NeedDistributions(NeedOfValues[Distributions]):
 
     def compute(self, columns: SeenColumns) -> Distributions:
         """Return the distributions that all needs of these values ask for."""
-        together = [need for need in columns.needs if isinstance(need, NeedDistributions)]
+        together = needs_of(columns.needs, NeedDistributions)
         for other in together:
             if other in columns.statistics:
                 return columns.statistics[other]
@@ -297,3 +298,8 @@ class NeedHalves(Need[np.ndarray]):
 def tested_halves(store: Store) -> np.ndarray:
     """Return the half of the features that tests each, 0 or 1, 2 for none, shape (n_features,), uint8."""
     return store.open(layout.HALVES)[2]
+
+
+def needs_of(needs: Iterable[Need[Any]], kind: type[N]) -> list[N]:
+    """Return the needs of a kind, each once."""
+    return list(dict.fromkeys(need for need in needs if isinstance(need, kind)))

@@ -127,15 +127,15 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
     specs = dict.fromkeys(p.correlations for p in parameter_sets if isinstance(p, UncorrelatedParameters))
     correlations = (item for spec in specs for item in _correlations_cost(shape, spec))
     # what a process keeps between rounds, without rows: itself, S, and correlations of features
-    kept = (*group.process, *solution.kept_cost(shape, solver), *correlations)
+    between_rounds = (*group.process, *solution.kept_cost(shape, solver), *correlations)
     products = max(most_products(method, solver) for method in group.methods)
     # a pass or a solution, which run in turn, without cached rows
     busy = fullest(
-        passes.RESCALED_ROWS_STAGE.cost(shape, columns, n_methods, products, kept),
-        solution.RESCALED_SOLVE_STAGE.cost(shape, columns, solver, products, kept),
+        passes.RESCALED_ROWS_STAGE.cost(shape, columns, n_methods, products, between_rounds),
+        solution.RESCALED_SOLVE_STAGE.cost(shape, columns, solver, products, between_rounds),
     )
     # rows that a process may cache between rounds
-    room = room_between_rounds(shape.n_samples, total(busy), total(kept), memory_limit)
+    room = room_between_rounds(shape.n_samples, total(busy), total(between_rounds), memory_limit)
     holding = min(room, total(blocks_cost(shape)))
     cost = (*busy, Fixed("rows held from round to round", holding))
     rounds = most_rounds(group.methods, solver)
