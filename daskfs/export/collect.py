@@ -16,7 +16,6 @@ from daskfs.ranking.settings import settings_of
 from daskfs.ranking.tables import method_scores
 from daskfs.runs.manifest import open_finished
 from daskfs.stages.stage import Plan
-from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
@@ -62,7 +61,7 @@ class RunContents:
 def read_run(url: str) -> RunContents:
     """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
     store, manifest = open_finished(url)
-    plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
+    plan = Plan.read(store)
     tiles = Context(store).tiles
     settings = settings_of(plan)
     columns, may, selected = dict[str, np.ndarray](), dict[str, np.ndarray](), dict[str, np.ndarray]()

@@ -498,7 +498,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     Raise :class:`StoreError` if a part of `manifest` is of another type than daskfs writes.
     """
     facts = Manifest.read(manifest, f"{store.url}/{layout.RUN_JSON}")
-    plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
+    plan = Plan.read(store)
     tiles = Context(store).tiles
     names = tiles.feature_names()
     methods = shown_order(settings_of(plan).methods, None if facts.verdict is None else facts.verdict.method)

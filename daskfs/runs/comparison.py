@@ -77,7 +77,7 @@ class Evaluated:
 def open_evaluated(name: str, url: str) -> Evaluated:
     """Open a finished run; raise :class:`StoreError` if there is none, :class:`InputError` without an evaluation."""
     store, manifest = open_finished(url)
-    plan = Plan.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
+    plan = Plan.read(store)
     parameters, summary = plan.parameters_of(EVALUATE_STAGE), read_table(store, "evaluation_summary")
     if parameters is None or not summary:
         msg = (

@@ -19,6 +19,7 @@ from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
 from daskfs.store.addresses import address_of, url_of
 from daskfs.store.records import is_inside
+from daskfs.store.store import Store
 from daskfs.store.write_errors import MADE_AGAIN
 
 PLANNED_CLASSES = 16
@@ -121,6 +122,11 @@ class Plan:
         """Return the plan as JSON-able values for a store; :meth:`from_json` is its inverse."""
         address = address_of(self.tiles_url, where)
         return {**asdict(replace(self, stages=(), tiles_url=address)), "stages": stages_to_json(self.stages)}
+
+    @classmethod
+    def read(cls, store: Store) -> Plan:
+        """Read the plan of a run; raise as :meth:`from_json` does."""
+        return cls.from_json(store.read_json(layout.PLAN_JSON, is_expected=True) or {}, store.url)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], where: str) -> Plan:
