@@ -7,6 +7,7 @@ from typing import Any
 
 from daskfs.criteria.registry import make_method
 from daskfs.evaluation.design import EvaluationParameters, NewRankings
+from daskfs.evaluation.keys import EvaluationKeys
 from daskfs.graph.spec import GraphSpec
 from daskfs.sources import SourceSpec
 from daskfs.sources.state import SourceState
@@ -35,16 +36,7 @@ def evaluation_parameters(methods: Sequence[str], **changed: Any) -> EvaluationP
         "methods": tuple(make_method("VarianceScore", {}, label) for label in methods),
         "models": (),
         "n_selected": (5, 10),
-        "n_splits": 3,
-        "n_repeats": 1,
-        "scaling": None,
         "max_samples": 100,
-        "setting": "transductive",
-        "labels": None,
-        "n_draws": 5,
-        "train_on": "all",
-        "n_classes": None,
-        "random_state": 0,
         "baselines": (),
         "chance": None,
         "is_asked": True,
@@ -54,7 +46,9 @@ def evaluation_parameters(methods: Sequence[str], **changed: Any) -> EvaluationP
         "anew": None,
         "slab_columns": 10,
     }
-    return EvaluationParameters(**{**plain, **changed})
+    keys: dict[str, Any] = {"n_splits": 3, "scaling": None, "setting": "transductive"}
+    keys |= {key: changed.pop(key) for key in [*changed] if key in EvaluationKeys.model_fields}
+    return EvaluationParameters(**{**plain, **changed}, keys=EvaluationKeys(**keys))
 
 
 def new_rankings(**changed: Any) -> NewRankings:

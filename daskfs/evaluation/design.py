@@ -19,6 +19,7 @@ from daskfs.criteria.slab import slab_range
 from daskfs.errors import InputError
 from daskfs.evaluation.drawing import drawing_cost, rows_in_use
 from daskfs.evaluation.folds import Folds, check_size, cut_folds
+from daskfs.evaluation.keys import EvaluationKeys
 from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.labels import Labels
@@ -79,10 +80,12 @@ class NewRankings:
 class EvaluationParameters(StageParameters, kw_only=True):
     """Parameters of all stages of an evaluation.
 
-    Most are keys of :class:`daskfs.job.evaluation.EvaluateBlock`, as they count for the data.
+    `n_selected`, `max_samples`, `baselines` and `informative` are keys of the job, as they count for the data.
 
     Attributes
     ----------
+    keys
+        Other keys of the block ``evaluate``, as the job has them.
     methods, models
         Methods, a random order last if the evaluation adds one, and models.
     baselines
@@ -111,16 +114,8 @@ class EvaluationParameters(StageParameters, kw_only=True):
     methods: tuple[Method, ...]
     models: tuple[ModelSpec, ...]
     n_selected: tuple[int, ...]
-    n_splits: int
-    n_repeats: int
-    scaling: Literal["zscore"] | None
     max_samples: int
-    setting: Setting | Literal["both"]
-    labels: tuple[float | int, ...] | None
-    n_draws: int
-    train_on: Literal["all", "labeled"]
-    n_classes: tuple[int, ...] | None
-    random_state: int
+    keys: EvaluationKeys
     baselines: tuple[tuple[str, int], ...]
     chance: str | None
     is_asked: bool
@@ -206,13 +201,15 @@ class Design:
         combined = [method.criterion.combines for method in p.methods]
         self._places = {is_combined: np.flatnonzero(np.array(combined) == is_combined) for is_combined in (False, True)}
         self.class_subsets = [ClassSubset(i, *drawn) for i, drawn in enumerate(p.class_subsets)]
-        self.amounts: Sequence[float | int | None] = p.labels or (None,)
-        self.n_draws = p.n_draws if p.labels else 1
-        self.n_repeats, self.n_splits = p.n_repeats, p.n_splits
+        self.amounts: Sequence[float | int | None] = p.keys.labels or (None,)
+        self.n_draws = p.keys.n_draws if p.keys.labels else 1
+        self.n_repeats, self.n_splits = p.keys.n_repeats, p.keys.n_splits
         self.sizes, self.baselines = p.n_selected, p.baselines
         self._unit_sizes = [self.sizes] if p.tests_together else [(size,) for size in self.sizes]
-        self.settings: tuple[Setting, ...] = ("transductive", "inductive") if p.setting == "both" else (p.setting,)
-        self.has_folds = p.train_on == "all" or "inductive" in self.settings
+        self.settings: tuple[Setting, ...] = (
+            ("transductive", "inductive") if p.keys.setting == "both" else (p.keys.setting,)
+        )
+        self.has_folds = p.keys.train_on == "all" or "inductive" in self.settings
         self._lists_of_run = p.anew is not None and p.anew.lists_of_run
 
     def _draws_of(self, setting: Setting) -> tuple[int, ...]:
@@ -374,7 +371,7 @@ def design_evaluation(context: Context, parameters: EvaluationParameters, unit: 
     if counts is None:
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
-    seed, is_anew = parameters.random_state, parameters.anew is not None
+    seed, is_anew = parameters.keys.random_state, parameters.anew is not None
     rows, n_labeled = rows_in_use(context.label_blocks, parameters.max_samples, seed, with_unlabeled=is_anew)
     in_use, cuts = _put_rows_in_use(context, rows), list[Folds]()
     check_rows(in_use.labels, parameters)
@@ -416,7 +413,7 @@ def put_orders(context: Context, parameters: EvaluationParameters, unit: int) ->
     ranked = np.zeros(context.tiles.shape.n_features, dtype=bool)
     for number, method in enumerate(parameters.methods):
         if method.label == parameters.chance:  # the last method: all features that others rank, in random order
-            order = np.random.default_rng(parameters.random_state).permutation(np.flatnonzero(ranked))
+            order = np.random.default_rng(parameters.keys.random_state).permutation(np.flatnonzero(ranked))
         else:
             order = selectable(store, method, method_scores(store, method), filtered=parameters.filtered)
             ranked[order] = True
@@ -446,23 +443,23 @@ def put_order(context: Context, design: Design, number: int, order: np.ndarray, 
 def check_rows(labels: Labels, parameters: EvaluationParameters) -> None:
     """Raise :class:`InputError` if the rows in use are too few for the folds or models, or have too few classes."""
     values = labels.values[labels.is_labeled]
-    check_size(values.size, parameters.n_splits)
+    check_size(values.size, parameters.keys.n_splits)
     if labels.task == "classification":
         n_classes = np.unique(values).size
         if n_classes < 2:
             msg = "evaluate needs at least two classes among the labeled rows."
             raise InputError(msg)
-        for n_wanted in parameters.n_classes or ():
+        for n_wanted in parameters.keys.n_classes or ():
             if n_wanted > n_classes:
                 msg = f"evaluate.n_classes has {n_wanted}, and the labeled rows have {n_classes} classes."
                 raise InputError(msg)
-    elif parameters.n_classes:
+    elif parameters.keys.n_classes:
         msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
         raise InputError(msg)
-    smallest, where = values.size - -(-values.size // parameters.n_splits), "a training fold has"
-    if parameters.train_on == "labeled":
-        assert parameters.labels is not None
-        smallest = int(draw_labels(labels, parameters.labels[0], 0, parameters.random_state).sum())
+    smallest, where = values.size - -(-values.size // parameters.keys.n_splits), "a training fold has"
+    if parameters.keys.train_on == "labeled":
+        assert parameters.keys.labels is not None
+        smallest = int(draw_labels(labels, parameters.keys.labels[0], 0, parameters.keys.random_state).sum())
         where = "a draw of labels has"
     for spec in parameters.models:
         if (needed := fewest_rows(spec)) > smallest:

@@ -196,7 +196,7 @@ def seen_by(context: Context, parameters: EvaluationParameters, selection: Selec
     weights = None if in_use.weights is None else in_use.weights[places]
     if selection.labels is not None:
         assert selection.draw is not None
-        is_seen = draw_labels(visible.counted(weights), selection.labels, selection.draw, parameters.random_state)
+        is_seen = draw_labels(visible.counted(weights), selection.labels, selection.draw, parameters.keys.random_state)
         visible = visible.counted(is_seen)  # a row whose label is hidden counts as unlabeled
     batches = None if in_use.batches is None else in_use.batches[places]
     return VisibleRows(places, visible.of_rows(np.arange(visible.values.size)), weights, batches)

@@ -69,7 +69,7 @@ def _values_of(
 ) -> Iterator[list[Any]]:
     """Yield the values of all models on the selected columns X, of which there are none for a constant prediction."""
     n_selected, y = X.shape[1], labels.values
-    seed, scaling = parameters.random_state, parameters.scaling
+    seed, scaling = parameters.keys.random_state, parameters.keys.scaling
     selection, is_first = trial.selection, not trial.repeat or trial.selection.setting == "inductive"
     for spec in parameters.models:
         if not n_selected or uses_folds(spec, selection.setting):
@@ -97,7 +97,7 @@ def _splits(
 ) -> Iterator[Split]:
     selection = trial.selection
     drawn: np.ndarray | None = None
-    if parameters.train_on == "labeled":
+    if parameters.keys.train_on == "labeled":
         visible = seen_by(context, parameters, selection)
         drawn = visible.places[visible.labels.is_labeled]
     if not design.has_folds:

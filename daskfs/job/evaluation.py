@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from daskfs.block import Block
+from daskfs.evaluation.keys import EvaluationKeys
 from daskfs.evaluation.models import ModelSpec, make_model
 from daskfs.job.methods import Words, check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
@@ -35,7 +36,7 @@ class ModelBlock(Block):
         return value
 
 
-class EvaluateBlock(Block):
+class EvaluateBlock(EvaluationKeys, Block):
     """Cross-validated prediction on the first features of each ranking, and by baselines."""
 
     n_selected: tuple[PositiveInt, ...] = Field(
@@ -50,49 +51,17 @@ class EvaluateBlock(Block):
         ),
     )
     n_neighbors: PositiveInt = Field(5, description="Of the model knn, where it does not say its own.")
-    n_splits: int = Field(5, ge=2, description="Folds.")
-    n_repeats: int = Field(1, ge=1, le=10_000, description="Times that folds are drawn anew.")
-    scaling: Literal["zscore"] | None = Field(
-        "zscore", description="Rescaling of the features before a model, by the training rows. null: none."
-    )
     max_samples: PositiveInt = Field(10_000, description="At most so many labeled rows, thinned within classes.")
-    setting: Literal["transductive", "inductive", "both"] = Field(
-        "inductive",
-        description=(
-            "inductive: the selection is made anew within each training fold. transductive: it sees the rows that "
-            "models are tested on, and their labels, as in the papers. both: the two, and the gap between them. Where "
-            "it is not named, an evaluation that does not fit is thinned, and says so; else it is refused."
-        ),
-    )
     baselines: bool = Field(
         default=True,
         description=(
             "Test a random order of the features, all features, and the majority class or median target, too."
         ),
     )
-    labels: tuple[float | int, ...] | None = Field(
-        None,
-        description=(
-            "How many labels a selection sees, drawn n_draws times: a whole number of rows of each class (in "
-            "regression of all), or a share of each class. null: all."
-        ),
-    )
-    n_draws: PositiveInt = Field(5, description="Draws of labels, of every amount; the same for all methods.")
-    train_on: Literal["all", "labeled"] = Field(
-        "all",
-        description=(
-            "Labels that models are trained with: all of the training folds, or those alone that the selection saw; "
-            "then in the transductive setting all other rows are tested."
-        ),
-    )
-    n_classes: tuple[Annotated[int, Field(ge=2)], ...] | None = Field(
-        None, min_length=1, description="Evaluate among so many classes, drawn n_subsets times, instead of among all."
-    )
     n_subsets: int = Field(20, ge=1, le=10_000, description="Draws of classes, of every number of them.")
     informative: tuple[str, ...] = Field(
         (), description="Names of features that are known to matter: the share of them that is selected is told."
     )
-    random_state: int = Field(0, ge=0, lt=2**31, description="Seed of rows in use, folds, draws and models.")
 
     @field_validator("models", mode="before")
     @classmethod

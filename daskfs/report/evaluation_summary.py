@@ -83,7 +83,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
             Setting(
                 setting=setting,
                 panels=[_panel(rows, design) for rows in _by(means, PLACE)],
-                saw_labels=[] if p.train_on == "labeled" else saw_labels,
+                saw_labels=[] if p.keys.train_on == "labeled" else saw_labels,
                 sensitivity=[*_against_labels(overall, methods), *_against_grids(overall, grids)],
                 stability=[_stability(rows, methods) for rows in _by(stability, ("n_classes", "labels"))],
                 frequent=_most_selected(frequency)[:NAMED_GROUPS],
@@ -235,14 +235,14 @@ def _gap(rows: Sequence[Row], methods: Sequence[str]) -> CurvePanel:
 def _facts(p: EvaluationParameters, facts: Mapping[str, Any], means: Sequence[Row], task: Task) -> EvaluationDesign:
     return EvaluationDesign.model_validate(
         {
-            **p.to_json(),
+            **p.keys.model_dump(),
             **facts,
             "models": [_model_sentence(spec, task, p) for spec in p.models],
             "metrics": {row["metric"]: row["higher_is_better"] for row in means},
             "n_unlabeled": facts["n_unlabeled"] if p.anew is not None else None,
             "task": task,
             "n_informative": len(p.informative),
-            "seed": p.random_state,
+            "seed": p.keys.random_state,
         }
     )
 
@@ -255,7 +255,7 @@ def _model_sentence(spec: ModelSpec, task: Task, p: EvaluationParameters) -> str
         words = f"{parameters.pop('n_neighbors', 5)}-nearest-neighbor {kind}"
     if parameters_given := ", ".join(f"{key}={as_word(value)}" for key, value in parameters.items()):
         words = f"{words} ({parameters_given})"
-    if p.scaling:
-        in_folds = uses_folds(spec, "inductive" if p.setting == "inductive" else "transductive")
+    if p.keys.scaling:
+        in_folds = uses_folds(spec, "inductive" if p.keys.setting == "inductive" else "transductive")
         words += ", on z-scores of the training fold" if in_folds else ", on z-scores"
     return words if spec.label == spec.name else f"{spec.label}: {words}"

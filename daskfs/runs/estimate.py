@@ -184,7 +184,7 @@ def _run_part(job: Job, run: PlannedRun, n_rows: int, client: Client | None, tel
     # the larger part alone is evaluated, in as many rows as the whole
     design, evaluate = first_parameters(run.stages, DESIGN_STAGE), None
     if job.evaluate is not None and design is not None and n_rows >= _rows_of_part(run):
-        evaluate = job.evaluate.model_copy(update={"max_samples": design.max_samples, "setting": design.setting})
+        evaluate = job.evaluate.model_copy(update={"max_samples": design.max_samples, "setting": design.keys.setting})
     engine = job.graph.engine
     if engine == "auto":
         engine = "exact" if any(stage.is_of(NEIGHBORS_STAGE) for stage in run.stages) else "cells"

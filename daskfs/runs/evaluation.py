@@ -10,6 +10,7 @@ from daskfs.criteria.outside import OUTSIDE
 from daskfs.criteria.registry import Method, make_method
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.design import EvaluationParameters, NewRankings
+from daskfs.evaluation.keys import EvaluationKeys
 from daskfs.evaluation.neighbor_lists import (
     follows_from_candidates,
     lists_cost,
@@ -157,15 +158,7 @@ def plan_tests(
         anew=None,
         slab_columns=chain.columns,
         tests_together=min(extent.max_samples, tiles.n_labeled or shape.n_samples) * sum(sizes) <= FEW_TESTED,
-        n_splits=evaluate.n_splits,
-        n_repeats=evaluate.n_repeats,
-        scaling=evaluate.scaling,
-        setting=evaluate.setting,
-        labels=evaluate.labels,
-        n_draws=evaluate.n_draws,
-        train_on=evaluate.train_on,
-        n_classes=evaluate.n_classes,
-        random_state=evaluate.random_state,
+        keys=EvaluationKeys(**evaluate.model_dump(include={*EvaluationKeys.model_fields})),
     )
     if not evaluate.ranks_anew and not any(method.criterion is OUTSIDE for method in methods):
         return plan_tests_of_run(shape, parameters, chain.scored_process)

@@ -287,7 +287,7 @@ def test_scores_do_not_depend_on_the_other_methods_of_a_job(policy: str) -> None
         for loops in (False, True)
         if not criteria()[name].needs_labels
     }
-    alone = {}
+    alone: dict[str, np.ndarray] = {}
     for method in made.values():
         alone |= score_features(memory_context(X.copy(), None, None, policy), [method], None)
     assert len({table[0].tobytes() for table in alone.values()}) > 1

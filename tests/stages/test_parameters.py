@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from daskfs.criteria.registry import Method, make_method
 from daskfs.errors import StoreError
@@ -25,12 +25,21 @@ NO_SUCH_VALUE = [[{"no": "such value"}]]
 """Not the JSON of a field of any kind."""
 
 
+def is_keys(hint: Any) -> bool:
+    """Return whether a type has keys of a job, which parameters hold as the job has them."""
+    return isinstance(hint, type) and get_origin(hint) is None and issubclass(hint, BaseModel)
+
+
 def example_of(hint: Any) -> Any:
     """Return a value of an annotated type."""
     if hint is Method:
         return make_method("LaplacianScore", {"n_neighbors": 3, "t": "median"}, "label")
     if hint is JsonValue:
         return {"a": [1, "b", None, 0.5]}
+    if is_keys(hint):
+        return hint(
+            **{name: example_of(key.annotation) for name, key in hint.model_fields.items() if key.is_required()}
+        )
     if dataclasses.is_dataclass(hint):
         return example_of_fields(typing.cast("type[Any]", hint))
     origin, arguments = get_origin(hint), get_args(hint)
@@ -82,7 +91,11 @@ def test_a_plan_has_the_parameters_of_a_kind_and_no_others(reference: str) -> No
 def fields_within(hint: Any) -> Iterator[Any]:
     """Yield an annotated type and those within it, but for those of a method, which its criterion checks."""
     yield hint
-    inner = get_type_hints(hint).values() if dataclasses.is_dataclass(hint) and hint is not Method else get_args(hint)
+    inner: Any = get_args(hint)
+    if is_keys(hint):
+        inner = [key.annotation for key in hint.model_fields.values()]
+    elif dataclasses.is_dataclass(hint) and hint is not Method:
+        inner = get_type_hints(hint).values()
     for one in () if hint is JsonValue or get_origin(hint) is Literal else inner:
         yield from fields_within(one)
 
