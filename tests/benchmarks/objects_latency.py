@@ -18,8 +18,8 @@ from pathlib import Path
 from daskfs import load_job, run_job
 from daskfs.storage import clients
 from tests.execution.runs import write_job
-from tests.objects.proxy import Proxy, proxy
-from tests.objects.server import environment, object_server
+from tests.storage.proxy import Proxy, proxy
+from tests.storage.server import environment, object_server
 
 
 def measure(url: str, server: str, source: str, delay: float) -> None:

@@ -22,8 +22,8 @@ from daskfs.store.completeness import units_not_done
 from daskfs.store.record_files import TOGETHER
 from daskfs.store.records import Record, encode
 from daskfs.store.store import Store
-from tests.objects.proxy import Proxy, proxy
-from tests.objects.server import environment, object_server
+from tests.storage.proxy import Proxy, proxy
+from tests.storage.server import environment, object_server
 
 STAGE, FINGERPRINT, CHUNK = "score", "f" * 24, b"0123456789abcdef"
 

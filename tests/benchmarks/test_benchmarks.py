@@ -39,7 +39,7 @@ from tests.benchmarks import (
     wide,
 )
 from tests.execution.runs import local_client
-from tests.objects.server import environment
+from tests.storage.server import environment
 
 pytestmark = pytest.mark.long
 

@@ -32,7 +32,7 @@ from daskfs.store.shape import Shape
 from daskfs.tiles import shapes as tiles
 from tests.cases import each
 from tests.execution.runs import local_client
-from tests.graph.test_grouped import low_rank, mixture, normal
+from tests.graph.test_partitioned_search import low_rank, mixture, normal
 
 FloatArray = NDArray[np.float64]
 Form = Callable[[Any], Any]

@@ -26,7 +26,7 @@ from daskfs.storage import ObjectPath, as_path, clients
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
 from tests.execution.runs import recorded
-from tests.objects.server import KEY, environment, object_server, reach
+from tests.storage.server import KEY, environment, object_server, reach
 
 from .writers import KINDS
 

@@ -1,4 +1,4 @@
-"""The log on a disk; that of objects is in tests/objects."""
+"""The log on a disk; that of objects is in tests/storage."""
 
 from __future__ import annotations
 

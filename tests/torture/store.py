@@ -18,9 +18,9 @@ from daskfs.store import second_look
 from daskfs.store.lease import LEASE_KEY
 from tests.cli.command import daskfs
 from tests.cli.test_moved_runs import KINDS, TABLES
-from tests.objects.proxy import FAULTS as ANY_METHOD
-from tests.objects.proxy import FAULTS_OF, Proxy, proxy
-from tests.objects.server import environment, object_server
+from tests.storage.proxy import FAULTS as ANY_METHOD
+from tests.storage.proxy import FAULTS_OF, Proxy, proxy
+from tests.storage.server import environment, object_server
 from tests.torture.tracing import daskfs_command
 from tests.torture.trials import FAULTS, Run, StuckError, Trial, limited
 

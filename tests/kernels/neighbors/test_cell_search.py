@@ -17,7 +17,7 @@ from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_list
 from daskfs.kernels.neighbors.metrics import Metric
 from daskfs.kernels.neighbors.rows import metric_distances, metric_rows, squared_distances
 from tests.cases import each
-from tests.kernels.test_neighbors import AWKWARD
+from tests.kernels.neighbors.test_exact import AWKWARD
 from tests.reference.graph import lists_among, meeting_rows
 
 FloatArray = NDArray[np.float64]

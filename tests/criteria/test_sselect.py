@@ -24,7 +24,7 @@ from daskfs.stages.cost import PROCESS, Workers
 from daskfs.stages.limits import check_memory
 from daskfs.store.shape import spread_rows
 from daskfs.tiles.shapes import plan_shape
-from tests.kernels.test_nmi import FIVE_AND_FIVE, FOOTNOTE_4
+from tests.kernels.statistics.test_mutual_information import FIVE_AND_FIVE, FOOTNOTE_4
 from tests.reference.graph import heat, heat_t, knn_lists, union_adjacency
 from tests.reference.sselect import sselect
 

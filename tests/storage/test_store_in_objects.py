@@ -22,8 +22,8 @@ from daskfs.store.log import Log
 from daskfs.store.shards import ShardWriter, read_pieces, stored_pieces
 from daskfs.store.store import Store
 from tests.execution.runs import write_job
-from tests.objects.proxy import Proxy, proxy
-from tests.objects.server import reach
+from tests.storage.proxy import Proxy, proxy
+from tests.storage.server import reach
 
 pytestmark = pytest.mark.platforms
 

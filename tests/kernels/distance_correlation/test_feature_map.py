@@ -17,7 +17,7 @@ from daskfs.kernels.distance_correlation.feature_map import (
 )
 from daskfs.kernels.distance_correlation.histograms import bin_column, pair_distance_correlation
 from tests.cases import each
-from tests.kernels.test_distance import marginals
+from tests.kernels.distance_correlation.test_histograms import marginals
 from tests.reference import distance as reference
 
 

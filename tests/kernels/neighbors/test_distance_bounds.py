@@ -20,8 +20,8 @@ from daskfs.kernels.neighbors.distance_bounds import narrow_bounds, tile_buffer,
 from daskfs.kernels.neighbors.exact import MAX_TIES, exact_neighbors
 from daskfs.kernels.neighbors.rows import metric_rows, prepare_rows, squared_distances
 from tests.cases import each
-from tests.kernels.test_cellsearch import assert_as_near, assert_sound, cut_by_centers, cut_by_hand
-from tests.kernels.test_neighbors import AWKWARD, assert_same_lists, normal
+from tests.kernels.neighbors.test_cell_search import assert_as_near, assert_sound, cut_by_centers, cut_by_hand
+from tests.kernels.neighbors.test_exact import AWKWARD, assert_same_lists, normal
 from tests.reference.graph import lists_among
 
 FloatArray = NDArray[np.float64]

@@ -16,7 +16,7 @@ from daskfs.kernels.distance_correlation.exact import (
     shares_of,
 )
 from tests.cases import each
-from tests.kernels.test_distance import marginals
+from tests.kernels.distance_correlation.test_histograms import marginals
 from tests.reference import distance as reference
 
 

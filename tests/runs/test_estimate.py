@@ -20,8 +20,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs, refused
-
-from .runs import write_job
+from tests.execution.runs import write_job
 
 
 @pytest.fixture

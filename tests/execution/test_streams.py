@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from daskfs.execution.streams import Messages
-
-from .command import basic_job, daskfs, write_job
+from tests.cli.command import basic_job, daskfs, write_job
 
 COMMAND = f"{sys.executable} -m daskfs"
 FAILED = "daskfs: stdout cannot be written: No space left on device. Only what is printed is lost: the run, "

@@ -12,8 +12,8 @@ import pytest
 from daskfs import storage
 from daskfs.errors import InputError
 from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, object_names, objects
-from tests.objects.proxy import FAULTS, Proxy, proxy
-from tests.objects.server import reach
+from tests.storage.proxy import FAULTS, Proxy, proxy
+from tests.storage.server import reach
 
 pytestmark = pytest.mark.platforms
 

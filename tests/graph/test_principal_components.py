@@ -28,8 +28,8 @@ from daskfs.tiles import row_partitions
 from tests.cases import each
 from tests.cli.command import daskfs
 from tests.execution.runs import HERE, write_job
-from tests.methods.test_transforms import counts, transformed
 from tests.reference.graph import knn_lists
+from tests.tiles.test_transforms import counts, transformed
 
 FloatArray = NDArray[np.float64]
 ROUTES = ("one pass", "few rows", "several passes")
@@ -180,7 +180,7 @@ def test_missing_values_are_filled_before() -> None:
 
 
 def test_a_search_that_finds_little_says_so_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the terminal, with the remedy; `tests/graph/test_grouped.py` has rows of which it is true."""
+    """On the terminal, with the remedy; `tests/graph/test_partitioned_search.py` has rows of which it is true."""
     monkeypatch.setattr(partitioned_search, "LOW_RECALL", 2.0)
     source = "synthetic:mixture?n_samples=900&n_features=20&n_classes=2&n_informative=4&seed=0"
     blocks: dict[str, Any] = {"graph": {"engine": "cells"}, "methods": ["LaplacianScore"], "evaluate": None}

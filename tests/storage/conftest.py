@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from daskfs.storage import clients
-from tests.objects.server import object_server, reach
+from tests.storage.server import object_server, reach
 
 
 @pytest.fixture(scope="session")

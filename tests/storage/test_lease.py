@@ -13,8 +13,8 @@ import pytest
 from daskfs.errors import InUseError, StoreError
 from daskfs.storage import ObjectPath
 from daskfs.store.lease import LEASE_KEY, Lease, LockState, Owner, hold_lease, lease_state
-from tests.objects.proxy import Proxy, proxy
-from tests.objects.server import reach
+from tests.storage.proxy import Proxy, proxy
+from tests.storage.server import reach
 
 pytestmark = pytest.mark.platforms
 

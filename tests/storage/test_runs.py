@@ -29,8 +29,8 @@ from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused, texts
 from tests.execution.damage import OUTPUTS, one_of_each_kind, run_quietly, status_of, storage_job, verified
 from tests.execution.runs import HERE, command, started, wait_for_units, write_document, write_job
-from tests.objects.proxy import FAULTS, Proxy, proxy
-from tests.objects.server import KEY, SECRET, reach
+from tests.storage.proxy import FAULTS, Proxy, proxy
+from tests.storage.server import KEY, SECRET, reach
 
 pytestmark = [pytest.mark.cluster, pytest.mark.platforms]
 FEW = {
