@@ -189,6 +189,18 @@ def test_a_constant_has_one_value() -> None:
     assert {name for name, several in values.items() if len(several) > 1} == {"CRITERIA"}
 
 
+def test_tests_lie_on_the_path_of_their_module() -> None:
+    """A test file named as one module of its folder, or of a folder below, lies beside it: the path of one is that of
+    the other. Tests of whole jobs, in ``cli`` and ``api`` say, have names of their own.
+    """
+    tests = Path(__file__).parent
+    for path in tests.rglob("test_*.py"):
+        part = path.relative_to(tests).parts[0]
+        modules = [*(PACKAGE / part).rglob(f"{path.stem.removeprefix('test_')}.py")]
+        if len(modules) == 1:
+            assert path.parent.relative_to(tests) == modules[0].parent.relative_to(PACKAGE), path
+
+
 def test_kernels_know_nothing_of_dask_or_zarr() -> None:
     for path in (PACKAGE / "kernels").rglob("*.py"):
         for node in ast.walk(tree_of(path)):
