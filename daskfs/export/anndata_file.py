@@ -74,8 +74,9 @@ def add_columns(adata: Any, contents: RunContents, facts: Mapping[str, Any], key
     """
     names, var_names = contents.names, list(map(str, adata.var_names))
     if sorted(names) != sorted(var_names) or len({*names}) < len(names):
-        strange = next((name for name in var_names if name not in {*names}), None)
-        lacking = next((name for name in names if name not in {*var_names}), None)
+        feature_names, columns = {*names}, {*var_names}
+        strange = next((name for name in var_names if name not in feature_names), None)
+        lacking = next((name for name in names if name not in columns), None)
         what = f"has '{strange}'" if strange is not None else f"lacks '{lacking}'" if lacking else "has names twice"
         msg = f"adata.var_names {what}: it should name the {len(names)} features of {contents.store.url}, each once."
         raise InputError(msg)
