@@ -467,9 +467,12 @@ class ObjectFile(io.RawIOBase):
         if stop <= self._place:
             return 0
         size = stop - self._place
-        self._path.fill([(self._place, memoryview(buffer).cast("B")[:size])])
+        self._fill(self._place, memoryview(buffer).cast("B")[:size])
         self._place = stop
         return size
+
+    def _fill(self, start: int, view: memoryview) -> None:
+        self._path.fill([(start, view)])
 
     def readall(self) -> bytes:
         """Return the bytes from the current offset to the end of the object."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_ident
 from typing import Any
 from unittest import mock
 from urllib.request import Request, urlopen
@@ -21,11 +21,13 @@ from daskfs import LaplacianScore, VarianceScore, knn_graph, load_job
 from daskfs import storage as places
 from daskfs.execution.progress import Silent
 from daskfs.runs.pipeline import run_job
+from daskfs.sources.hdf5 import open_file
 from daskfs.stages.stage import Stage
-from daskfs.storage import ObjectPath, as_path, clients
+from daskfs.storage import ObjectPath, as_path, clients, objects
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
 from tests.execution.runs import recorded
+from tests.optional import h5py
 from tests.storage.server import KEY, environment, object_server, reach
 
 from .writers import KINDS
@@ -379,3 +381,24 @@ def test_objects_are_read_in_parts(bucket: ObjectPath, tmp_path: Path, monkeypat
         asked.clear()
         np.testing.assert_allclose(source.read_rows(20_000, 20_100), X[20_000:20_100], rtol=1e-12)
         assert 0 < sum(asked) < (bucket / f"X.{ending}").stat().st_size / 5, ending
+
+
+def test_hdf5_is_read_in_the_thread_that_holds_its_lock(bucket: ObjectPath, tmp_path: Path) -> None:
+    """Else the garbage collector of a request thread may free an HDF5 object, and wait for that lock for ever."""
+    X = np.random.default_rng(0).normal(size=(40, 30))
+    with h5py.File(tmp_path / "X.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(8, 30), compression="lzf")
+    upload(tmp_path, bucket)
+    readers, read_range = set[int](), ObjectPath.read_range
+
+    def noted(path: ObjectPath, start: int, stop: int) -> memoryview:
+        readers.add(get_ident())
+        return read_range(path, start, stop)
+
+    with (
+        mock.patch.object(objects, "RANGE_PIECE_BYTES", 512),  # else so small a file takes one request
+        mock.patch.object(ObjectPath, "read_range", noted),
+        open_file(bucket / "X.h5") as file,
+    ):
+        np.testing.assert_array_equal(file["X"][...], X)
+    assert readers == {get_ident()}
