@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -22,14 +22,13 @@ reach at most 68 %. Principal components are the known exception.
 
 def dominance_warnings(
     tiles: Tiles, lists: Iterable[ListsSpec], setting: str, names: Sequence[str] | None = None
-) -> list[RunWarning]:
-    """Return a warning for each neighbor search that a few columns dominate.
+) -> Iterator[RunWarning]:
+    """Yield a warning for each neighbor search that a few columns dominate.
 
     Only Euclidean lists over X as it is are checked: the mean squared distance of two rows is twice the sum of the
     column variances, which tiles store. For other scalings and for cosine the variances are unknown. The message names
     the `setting` that standardizes X for the graph; `names` are those of columns, None for those of the tiles.
     """
-    warnings = []
     for spec in lists:
         if not isinstance(spec, GraphSpec) or spec.metric != "euclidean" or spec.scaling or spec.own_rows:
             continue
@@ -45,8 +44,7 @@ def dominance_warnings(
             f"{'over 99%' if share > 0.99 else f'{share:.0%}'} of the mean squared distance between rows and {decide} "
             f"which rows are neighbors; unless that is meant, set {setting}"
         )
-        warnings.append(RunWarning("few columns decide", CHANGES, text, (spec.name,), "graph"))
-    return warnings
+        yield RunWarning("few columns decide", CHANGES, text, (spec.name,), "graph")
 
 
 def dominant_columns(variance: np.ndarray) -> tuple[np.ndarray, float]:

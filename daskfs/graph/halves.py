@@ -6,7 +6,7 @@ a feature that shares structure with these does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,13 +119,11 @@ def halves_cost(n_features: int) -> Cost:
     )
 
 
-def plan_halves(n_features: int, lists: Iterable[ListsSpec], blocks: FeatureBlocks) -> list[Stage]:
-    """Return the stage that splits the features if any lists are of one half; else none."""
+def plan_halves(n_features: int, lists: Iterable[ListsSpec], blocks: FeatureBlocks) -> Iterator[Stage]:
+    """Yield the stage that splits the features if any lists are of one half; else none."""
     halved = [spec for spec in lists if isinstance(spec, GraphSpec) and half_of(spec.scaling) is not None]
-    if not halved:
-        return []
-    return [
-        Stage.of(
+    if halved:
+        yield Stage.of(
             HALVES_STAGE,
             "halves",
             1,
@@ -134,7 +132,6 @@ def plan_halves(n_features: int, lists: Iterable[ListsSpec], blocks: FeatureBloc
             bytes_read=WORD * n_features,
             bytes_written=3 * n_features,
         )
-    ]
 
 
 HALVES_STAGE = StageKind("halves", __name__, split_features, halves_cost)

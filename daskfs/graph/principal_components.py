@@ -294,52 +294,44 @@ PCA_BASIS_STAGE = StageKind("pca-basis", __name__, extend_basis, basis_cost, rea
 PCA_ROWS_STAGE = StageKind("pca-rows", __name__, project_rows, rows_cost, arrays=create_rows, reads_weights=True)
 
 
-def plan_components(shape: Shape, spec: GraphSpec) -> list[Stage]:
-    """Return the stages that find the principal components of a graph's rows, and project these."""
+def plan_components(shape: Shape, spec: GraphSpec) -> Iterator[Stage]:
+    """Yield the stages that find the principal components of a graph's rows, and project these."""
     pca = Decomposition.of(shape, spec)
     n_parts, n_stretches = pca.parts(shape).n_parts, pca.parts(shape).n_stretches
     block, read = WORD * shape.n_features * pca.width, chunk_bytes(shape)
     loadings = WORD * shape.n_features * pca.n_components
-    stages: list[Stage] = []
     for number in range(pca.n_passes + 1):
         parameters, is_last = PassParameters(pca, number, spec.random_state), number == pca.n_passes
         if number or not pca.is_whole(shape):
-            stages.append(
-                Stage.of(
-                    PCA_BASIS_STAGE,
-                    f"pca-basis-{number}-{spec.scaling}",
-                    1,
-                    parameters,
-                    PCA_BASIS_STAGE.cost(shape, pca),
-                    bytes_read=n_stretches * block + 2 * number * block if number else read,
-                    bytes_written=loadings if is_last else min(number + 1, 2) * block,
-                    clears=layout.PCA_SUMS_OF.format(pca.scaling, number - 1) if number else "",
-                )
+            yield Stage.of(
+                PCA_BASIS_STAGE,
+                f"pca-basis-{number}-{spec.scaling}",
+                1,
+                parameters,
+                PCA_BASIS_STAGE.cost(shape, pca),
+                bytes_read=n_stretches * block + 2 * number * block if number else read,
+                bytes_written=loadings if is_last else min(number + 1, 2) * block,
+                clears=layout.PCA_SUMS_OF.format(pca.scaling, number - 1) if number else "",
             )
         if not is_last:
-            stages.append(
-                Stage.of(
-                    PCA_IMAGES_STAGE,
-                    f"pca-images-{number}-{spec.scaling}",
-                    n_parts,
-                    parameters,
-                    PCA_IMAGES_STAGE.cost(shape, pca),
-                    bytes_read=read + n_parts * block,
-                    bytes_written=n_stretches * block,
-                    needed_until=f"pca-basis-{number + 1}-{spec.scaling}",
-                )
+            yield Stage.of(
+                PCA_IMAGES_STAGE,
+                f"pca-images-{number}-{spec.scaling}",
+                n_parts,
+                parameters,
+                PCA_IMAGES_STAGE.cost(shape, pca),
+                bytes_read=read + n_parts * block,
+                bytes_written=n_stretches * block,
+                needed_until=f"pca-basis-{number + 1}-{spec.scaling}",
             )
     projected = searched_shape(shape, spec)
     rows = projected.n_bands * projected.tile_rows + sample_rows(projected).size
-    return [
-        *stages,
-        Stage.of(
-            PCA_ROWS_STAGE,
-            f"pca-rows-{spec.scaling}",
-            n_parts,
-            ComponentsParameters(pca),
-            PCA_ROWS_STAGE.cost(shape, pca),
-            bytes_read=read + n_parts * loadings,
-            bytes_written=rows * pca.n_components * projected.itemsize,
-        ),
-    ]
+    yield Stage.of(
+        PCA_ROWS_STAGE,
+        f"pca-rows-{spec.scaling}",
+        n_parts,
+        ComponentsParameters(pca),
+        PCA_ROWS_STAGE.cost(shape, pca),
+        bytes_read=read + n_parts * loadings,
+        bytes_written=rows * pca.n_components * projected.itemsize,
+    )

@@ -178,7 +178,7 @@ class Chain:
             other_scalings.append(without_zscore(self.redundancy.scaling))
         scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
         check_tested(self.methods, data)
-        stages = plan_halves(shape.n_features, [spec for spec, _ in over_rows.values()], self.blocks)
+        stages = list(plan_halves(shape.n_features, [spec for spec, _ in over_rows.values()], self.blocks))
         stages += plan_transforms(shape, scalings)
         if self.given is not None and not self.is_stored:
             longest = longest_given(self.lists, self.given)

@@ -449,7 +449,7 @@ def _graph_problems(graph: GraphReport) -> Iterator[tuple[str, str, str]]:
 def _dominance_warnings(tiles: Tiles, plan: Plan) -> list[RunWarning]:
     parameter_sets = [stage.parameters_of(NEIGHBORS_STAGE) or stage.parameters_of(BUILD_STAGE) for stage in plan.stages]
     searched = [one.graph for one in parameter_sets if one is not None]
-    return dominance_warnings(tiles, searched, "transform: {graph: zscore}")
+    return list(dominance_warnings(tiles, searched, "transform: {graph: zscore}"))
 
 
 def _method_warnings(store: Store, plan: Plan) -> list[RunWarning]:

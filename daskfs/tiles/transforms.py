@@ -77,10 +77,8 @@ def take_statistics(context: Context, parameters: TransformParameters, unit: int
             if not has_moments(scaling):
                 store.open(layout.TRANSFORM_NORMS.format(scaling))[band] = norms
             else:
-                assert moments is not None
-                table = [getattr(moments, name) for name in layout.TRANSFORM_ROWS[1:]]
-                table.insert(0, np.full(tiles.shape.n_features, moments.count, np.float64))
-                store.open(layout.TRANSFORM_PARTIALS.format(scaling))[unit : unit + 1] = np.stack(table)[None]
+                columns = np.broadcast_arrays(*(getattr(moments, name) for name in layout.TRANSFORM_ROWS))
+                store.open(layout.TRANSFORM_PARTIALS.format(scaling))[unit : unit + 1] = np.stack(columns)[None]
 
 
 def _of_rows(
@@ -152,39 +150,34 @@ TRANSFORM_STAGE = StageKind("transform", __name__, take_statistics, transform_co
 TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statistics, transform_columns_cost)
 
 
-def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
-    """Return the stages for the statistics of `scalings`; none for no scalings.
+def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> Iterator[Stage]:
+    """Yield the stages for the statistics of `scalings`; none for no scalings.
 
     The scalings are as selected by :func:`daskfs.plan.transforms.asked_scalings`.
     """
     if not scalings:
-        return []
+        return
     parameters = TransformParameters(tuple(scalings))
     n_moments = sum(map(has_moments, scalings))
     norms = WORD * shape.n_samples * (len(scalings) - n_moments)
     moments = WORD * shape.n_bands * len(layout.TRANSFORM_ROWS) * shape.n_features * n_moments
-    stages = [
-        Stage.of(
-            TRANSFORM_STAGE,
-            "transform",
-            shape.n_bands,
-            parameters,
-            TRANSFORM_STAGE.cost(shape),
-            # if values were missing, every unit reads the fill values
-            bytes_read=chunk_bytes(shape) + WORD * shape.n_samples + shape.n_bands * fill_bytes(shape),
-            bytes_written=norms + moments,
-        )
-    ]
+    yield Stage.of(
+        TRANSFORM_STAGE,
+        "transform",
+        shape.n_bands,
+        parameters,
+        TRANSFORM_STAGE.cost(shape),
+        # if values were missing, every unit reads the fill values
+        bytes_read=chunk_bytes(shape) + WORD * shape.n_samples + shape.n_bands * fill_bytes(shape),
+        bytes_written=norms + moments,
+    )
     if n_moments:
-        stages.append(
-            Stage.of(
-                TRANSFORM_COLUMNS_STAGE,
-                "transform-columns",
-                1,
-                parameters,
-                TRANSFORM_COLUMNS_STAGE.cost(shape.n_features),
-                bytes_read=moments,
-                bytes_written=3 * WORD * shape.n_features * n_moments,  # means in two parts, and variances
-            )
+        yield Stage.of(
+            TRANSFORM_COLUMNS_STAGE,
+            "transform-columns",
+            1,
+            parameters,
+            TRANSFORM_COLUMNS_STAGE.cost(shape.n_features),
+            bytes_read=moments,
+            bytes_written=3 * WORD * shape.n_features * n_moments,  # means in two parts, and variances
         )
-    return stages
