@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.graph.engine import foreign_cost
 from daskfs.graph.partition import (
     Partitioning,
     block_rows,
@@ -26,7 +27,7 @@ from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.metrics import LENGTHS
 from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES, prepare_rows
-from daskfs.stages.cost import Array, Cost, Held, Objects
+from daskfs.stages.cost import PROCESS, Array, Cost, Held, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
 from daskfs.store import layout
@@ -151,9 +152,7 @@ def close_recall(context: Context, parameters: SearchParameters, unit: int) -> d
     return summary
 
 
-def neighbors_cost(
-    shape: Shape, spec: GraphSpec, k: int, n_asked: int, process: Cost, *, pairwise: bool = False
-) -> Cost:
+def neighbors_cost(shape: Shape, spec: GraphSpec, k: int, n_asked: int, *, pairwise: bool) -> Cost:
     """Return the memory cost of an exact search for the lists of `n_asked` rows among all rows.
 
     Rescaling a band does not add to the peak: it is done before operand and products exist.
@@ -173,7 +172,8 @@ def neighbors_cost(
         )
         pairs = Objects("values of pairs that are measured", SPARSE_PAIR_VALUES, SPARSE_PAIR_BYTES)
     return (
-        *process,
+        PROCESS,
+        *foreign_cost(spec, shape),
         *rows,
         Array("squared lengths, and those above 0", (2, n)),
         Objects("bands of X", 2, band_bytes(shape)),

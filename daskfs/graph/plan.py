@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -73,14 +73,14 @@ def plan_graph(
     available, shape = available_bytes(memory_limit), searched_shape(shape, spec)
     others, spec = replacements(spec, shape, k), resolve_engine(spec, shape, available, k=k)
     if spec.engine == "exact":
-        n, n_units, process = shape.n_samples, len(search_units(shape.n_samples)), (PROCESS, *foreign_cost(spec, shape))
+        n, n_units = shape.n_samples, len(search_units(shape.n_samples))
         return [
             Stage.of(
                 NEIGHBORS_STAGE,
                 f"neighbors-{spec.name}",
                 n_units,
                 ListsParameters(spec, k, _foreign_version(shape, spec)),
-                NEIGHBORS_STAGE.cost(shape, spec, k, largest_block(n), process, pairwise=pairwise),
+                NEIGHBORS_STAGE.cost(shape, spec, k, largest_block(n), pairwise=pairwise),
                 bytes_read=n_units * chunk_bytes(shape),
                 bytes_written=n * k * _entry_bytes(n),
             )
@@ -90,15 +90,14 @@ def plan_graph(
     # a process that has only searched has room for the compiled passes in what the bare one is planned with
     room = None if available is None else max(available - total(group_cost(search)), MiB)
     plan = partition_rows(shape, spec, k, room, pairwise=pairwise)
-    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.merged(shape.n_samples, 0).stop, (PROCESS,), pairwise=pairwise)
+    exact = NEIGHBORS_STAGE.cost(shape, spec, k, plan.merged(shape.n_samples, 0).stop, pairwise=pairwise)
     if available is not None and total(exact) > available + PROCESS.nbytes:
         others = [engine for engine in others if engine != "exact"]
     return _search_in_groups(search, plan, others, exact)
 
 
-def search_warnings(stages: Iterable[Stage], n_samples: int) -> list[RunWarning]:
+def search_warnings(stages: Iterable[Stage], n_samples: int) -> Iterator[RunWarning]:
     """Warn of each search whose cells exceed the memory of a worker, as wide rows give few cells."""
-    warnings = []
     for stage in stages:
         if (parameters := stage.parameters_of(CELLS_STAGE)) is None:
             continue
@@ -110,8 +109,7 @@ def search_warnings(stages: Iterable[Stage], n_samples: int) -> list[RunWarning]
                 "are found. Compare rows in principal components, as by transform: "
                 "{graph: zscore+pca=50}, or raise cluster.memory_limit"
             )
-            warnings.append(RunWarning("search in pieces", LIMITS, text, (name,), "graph"))
-    return warnings
+            yield RunWarning("search in pieces", LIMITS, text, (name,), "graph")
 
 
 def _foreign_version(shape: Shape, spec: GraphSpec) -> str | None:

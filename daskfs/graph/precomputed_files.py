@@ -175,7 +175,7 @@ def _npz_matrix(path: StoragePath) -> WeightMatrix:
     parts = [_NpzPart(npz, name) for name in (TRIPLES if kind == "coo" else CSR_PARTS[:3])]
     sides = npz.open_checked("shape")
     check_kind(sides.dtype, "iu", sides.where)
-    return _matrix(str(path), kind, tuple(sides.read_all().ravel().tolist()), parts, _file_identity(path, str(path)))
+    return _matrix(str(path), kind, tuple(sides.read_all().ravel().tolist()), parts, _file_states(path))
 
 
 def _matrix_in(folder: Hdf5Folder | ZarrFolder, name: str) -> WeightMatrix:
@@ -191,16 +191,15 @@ def _matrix_in(folder: Hdf5Folder | ZarrFolder, name: str) -> WeightMatrix:
         raise InputError(msg)
     parts = [matrix_part(folder, path) for path in parts_of(name)]
     shape = stated_shape(folder, name, attributes, where)
-    if isinstance(folder, Hdf5Folder):
-        return _matrix(where, kind, shape, parts, _file_identity(folder.path, where))
-    identity = {"path": where, "files": _states_of(folder, parts_of(name))}
-    return _matrix(where, kind, shape, parts, identity)
+    states = _file_states(folder.path) if isinstance(folder, Hdf5Folder) else _states_of(folder, parts_of(name))
+    return _matrix(where, kind, shape, parts, states)
 
 
 def _matrix(
-    path: str, kind: str, shape: tuple[int, ...], parts: Sequence[Readable], identity: dict[str, Any]
+    path: str, kind: str, shape: tuple[int, ...], parts: Sequence[Readable], states: list[list[Any]]
 ) -> WeightMatrix:
     values, one, other = parts
+    identity = {"path": path, "files": states}
     names = TRIPLES if kind == "coo" else CSR_PARTS[:3]
     if len(shape) != 2 or any(len(part.shape) != 1 for part in parts):
         shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
@@ -242,9 +241,9 @@ class _NpzPart:
         return self._file.read(start, stop)
 
 
-def _file_identity(path: StoragePath, where: str) -> dict[str, Any]:
+def _file_states(path: StoragePath) -> list[list[Any]]:
     status = path.stat()
-    return {"path": where, "files": [[path.name, status.st_size, status.st_mtime_ns]]}
+    return [[path.name, status.st_size, status.st_mtime_ns]]
 
 
 def _states_of(folder: ZarrFolder, arrays: tuple[str, ...]) -> list[list[Any]]:

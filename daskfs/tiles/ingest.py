@@ -235,9 +235,8 @@ def take_facts(store: Store, shape: Shape, index: int, block: Block, hashes: np.
     band = shape.band(index)
     moments = tree_moments(block)
     nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
-    counts = np.full(shape.n_features, moments.count)
-    rows = [counts, moments.mean, moments.m2, moments.minimum, moments.maximum, nonzero, moments.rest]
-    store.open(layout.PARTIALS)[index : index + 1] = np.stack(rows).astype(np.float64)[None]
+    columns = moments.count, moments.mean, moments.m2, moments.minimum, moments.maximum, nonzero, moments.rest
+    store.open(layout.PARTIALS)[index : index + 1] = np.stack(np.broadcast_arrays(*columns))[None]
     store.open(layout.HASHES)[index : index + 1] = hashes[None]
     store.open(layout.ROW_NORMS)[band] = row_norms(block)
     store.open(layout.ROW_SUMS)[band] = row_sums(block)
