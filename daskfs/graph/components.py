@@ -20,13 +20,7 @@ HELD_EDGE_BYTES = 56
 class Components:
     """Components and degrees of the edges added so far.
 
-    Parameters
-    ----------
-    n_nodes
-        Number of nodes.
-    holds
-        Whether to hold the edges, which is for few of them. Otherwise each node holds its degree and another node of
-        its component.
+    If it `holds` the edges, these should be few; else each node holds its degree and another node of its component.
     """
 
     def __init__(self, n_nodes: int, *, holds: bool) -> None:

@@ -58,10 +58,10 @@ def mix_lists(context: Context, parameters: MixedParameters, unit: int) -> dict[
     """Write the mixed lists of one unit's rows, and count the rows whose lists may be incomplete."""
     lists, k, width = parameters.lists, parameters.k, parameters.n_candidates
     store, shape = context.store, context.tiles.shape
-    labels, weights = context.counted_labels(), context.weights()
+    labels = context.counted_labels()
     assert labels is not None
     target = np.asarray(labels.values, dtype=np.float64)  # NaN if it is unknown or the row does not count
-    by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=lists.standardize)
+    by_target = SortedTargets.of(target, index_dtype(target.size), context.weights(), standardize=lists.standardize)
     low, high = by_target.values.min(initial=np.inf), by_target.values.max(initial=-np.inf)
     check_targets(by_target.values.size, target.size, low, high, by_target.scale)
     # principal components are of all columns; a representation has its own

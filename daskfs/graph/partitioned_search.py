@@ -498,12 +498,10 @@ def _merge_rows(
     merged[0][row[single]], merged[1][row[single]] = indices[single], distances[single]
     several = np.flatnonzero(counts > 1)
     if several.size:
-        number = np.zeros(n_rows, dtype=np.int64)
-        number[several] = np.arange(several.size)
         width = int(counts.max())
         names = np.full((several.size, width, k), -1, dtype=indices.dtype)
         lengths = np.full((several.size, width, k), np.inf)
-        at = number[row[~single]], place[~single]
+        at = np.repeat(np.arange(several.size), counts[several]), place[~single]
         names[at], lengths[at] = indices[~single], distances[~single]
         merged[0][several], merged[1][several] = nearest_distinct(
             names.reshape(several.size, -1), lengths.reshape(several.size, -1), k

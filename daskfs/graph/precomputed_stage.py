@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix, run_ent
 from daskfs.graph.precomputed_files import open_graph
 from daskfs.kernels.blocks import index_dtype
 from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources.columns import in_blocks
 from daskfs.stages.cost import WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.parameters import StageParameters
@@ -137,8 +139,10 @@ def _store_edges(store: Store, runs: _SortedRuns, n_edges: int, n_samples: int) 
     names = (layout.GIVEN_SOURCE, layout.GIVEN_TARGET, layout.GIVEN_WEIGHT)
     for name, dtype in zip(names, (np.int64, np.int64, np.float64), strict=True):
         store.create(name, (n_edges,), dtype, (GIVEN_BLOCK,))
+    merged = itertools.tee(itertools.starmap(_merge_pairs, runs.in_order()))
+    blocks = (in_blocks(map(itemgetter(i), stretches), GIVEN_BLOCK) for i, stretches in enumerate(merged))
     stored = 0
-    for pairs, weights in _in_blocks(itertools.starmap(_merge_pairs, runs.in_order()), GIVEN_BLOCK):
+    for pairs, weights in zip(*blocks, strict=True):
         part = slice(stored, stored + pairs.size)
         for name, values in zip(names, (pairs // n_samples, pairs % n_samples, weights), strict=True):
             store.open(name)[part] = values
@@ -153,21 +157,6 @@ def _merge_pairs(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
     pairs, weights = keys[place] >> 1, np.add.reduceat(weights, place)
     first = np.flatnonzero(np.diff(pairs, prepend=-1))
     return pairs[first], np.maximum.reduceat(weights, first)
-
-
-def _in_blocks(
-    stretches: Iterable[tuple[np.ndarray, np.ndarray]], size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rechunk arrays of pairs and weights of any length into blocks of `size`; the last one may be shorter."""
-    pairs, weights = np.empty(0, np.int64), np.empty(0)
-    for more in stretches:
-        pairs, weights = np.concatenate([pairs, more[0]]), np.concatenate([weights, more[1]])
-        whole = pairs.size - pairs.size % size
-        for part in row_blocks(whole, size):
-            yield pairs[part], weights[part]
-        pairs, weights = pairs[whole:], weights[whole:]
-    if pairs.size:
-        yield pairs, weights
 
 
 class _SortedRuns:

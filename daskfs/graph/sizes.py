@@ -25,16 +25,11 @@ RECALL_ROWS = 500
 
 @dataclass(frozen=True)
 class Search:
-    """Sizes of an approximate search.
+    """Sizes of an approximate search for lists of length `k`.
 
-    Parameters
-    ----------
-    shape, spec, k
-        Shape of X, specification of the lists, and their length.
-    copies_per_row, cells_per_copy
-        Groups that a row visits, and cells that it probes in each, as estimated before the run.
-    pairwise
-        Whether values may be missing, and distances are over the columns that both rows have.
+    Of the groups that a row visits (`copies_per_row`), and the cells that it probes in each (`cells_per_copy`), numbers
+    are estimates before the run. `pairwise` means that values may be missing, and distances are over the columns that
+    both rows have.
     """
 
     shape: Shape

@@ -165,11 +165,8 @@ def stages_to_json(stages: Iterable[Stage]) -> list[dict[str, Any]]:
 def stages_from(raw: Sequence[Mapping[str, Any]], start: str) -> tuple[Stage, ...]:
     """Rebuild stages from JSON; `start` is what their fingerprints start from.
 
-    Raises
-    ------
-    StoreError
-        For parameters that are not those of the kind or of the fingerprint, or if a name is outside the store: others
-        may be able to write to a plan, and `clears` is deleted.
+    :class:`StoreError` for parameters that are not those of the kind or of the fingerprint, or if a name is outside the
+    store: others may be able to write to a plan, and `clears` is deleted.
     """
     stages = tuple(_stage_from(one) for one in raw)
     for one in raw:  # as it was written: another version may have other names and more parameters

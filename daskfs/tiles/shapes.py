@@ -82,10 +82,7 @@ def plan_shape(
     (`row_multiple`); otherwise the source would read them again for each band. Few rows that it reads only as a whole
     are one band of up to 64 MiB.
 
-    Raises
-    ------
-    InputError
-        If there are too many rows or columns for the numbers that daskfs stores.
+    :class:`InputError` if there are too many rows or columns for the numbers that daskfs stores.
     """
     if n_samples > MOST_ROWS or n_features > MOST_FEATURES:
         msg = f"X has {n_samples} rows and {n_features} columns: there may be up to {MOST_ROWS} and {MOST_FEATURES}."
