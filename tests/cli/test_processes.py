@@ -25,12 +25,12 @@ HEAVY = (
     "distributed",
     "sklearn",
     "zarr",
-    "pydantic",
     "pyarrow",
     "matplotlib",
     "numba",
     "yaml",
 )
+"""Packages that the help needs none of. It needs pydantic: options follow from the fields of a block of the job."""
 N_TASKS = 50
 STOPPED = """
 import os, signal, sys
