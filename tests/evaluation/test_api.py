@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from daskfs import (
 )
 from daskfs.errors import InputError, JobError
 from daskfs.execution.pool import Pool
+from daskfs.job.evaluation import EvaluateBlock
 from daskfs.store.layout import EVALUATION_TABLES
 from tests.execution.runs import local_client
 from tests.optional import pandas as pd
@@ -333,3 +335,12 @@ def test_wrong_selectors_and_data_are_named() -> None:
     with pytest.raises(InputError, match="for classification"):
         evaluate_selectors([FisherScore()], X, X[:, 0])
     assert "evaluate_selectors" in daskfs.__all__
+
+
+def test_the_signature_has_every_key_of_the_block() -> None:
+    parameters = inspect.signature(evaluate_selectors).parameters
+    keys = EvaluateBlock.model_fields
+    lacking = {*keys} - {*parameters}
+    assert lacking == {"n_neighbors"}, lacking  # of the model knn, which takes it as a parameter
+    defaults = {key: (parameters[key].default, keys[key].default) for key in keys.keys() - lacking - {"models"}}
+    assert all(ours == of_block for ours, of_block in defaults.values()), defaults
