@@ -129,7 +129,7 @@ class EvaluationParameters(StageParameters, kw_only=True):
 
     @property
     def new_rankings(self) -> NewRankings:
-        """How rankings are made anew, in the stages that make them."""
+        """Settings of rankings made anew, for the stages that make them."""
         assert self.anew is not None
         return self.anew
 

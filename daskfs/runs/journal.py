@@ -83,7 +83,7 @@ class Journal(Progress):
 
 
 def read_activity(path: StoragePath, recorded: Mapping[str, Set[int]]) -> dict[str, Any]:
-    """Return what the last driver's log says of units at work and of failures.
+    """Return the units at work and the failures in the last driver's log.
 
     `recorded` are the units of each stage that are done. The keys are those of :func:`daskfs.runs.status.run_status`.
     """

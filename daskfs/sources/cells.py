@@ -124,4 +124,6 @@ def _may_be_grouped(cells: Any, numerals: Numerals, is_number: Any) -> Any:
     plain = cells.filter(pc.and_not(is_number, has_sign))
     if not pc.any(has_sign).as_py() or not len(plain) or not pc.all(pc.or_(is_grouped, pc.invert(has_sign))).as_py():
         return False
-    return pc.max(pc.abs(plain.cast("float64"))).as_py() < 1000 and is_grouped
+    if pc.max(pc.abs(plain.cast("float64"))).as_py() >= 1000:
+        return False
+    return is_grouped

@@ -86,11 +86,7 @@ class _PatientFile(ObjectFile):
     """
 
     def _fill(self, start: int, view: memoryview) -> None:
-        block = self._path.read_range(start, start + len(view))
-        if len(block) < len(view):
-            msg = f"{self._path} ended while it was being read"
-            raise EOFError(msg)
-        view[:] = block
+        self._path.fill_piece((start, view))
 
 
 def _open_unlocked(path: StoragePath) -> h5py.File:

@@ -272,7 +272,7 @@ class ZarrFolder:
         }
 
     def unchanged(self, arrays: tuple[str, ...], planned: Mapping[str, Any], axis: int = 0) -> list[int]:
-        """Return how far each of the arrays of X has, along an axis, the chunks that it had in an :meth:`identity`."""
+        """Return for each array of X how far, along an axis, its chunks are those of an :meth:`identity`."""
         states = planned["arrays"]
         if absent := [name for name in arrays if name not in states]:
             msg = f"{self._below(absent[0])} did not hold X, and does now."

@@ -33,7 +33,7 @@ class _Entry:
 
 
 def file_state(status: FileStatus) -> tuple[int, ...]:
-    """Return what changes if a file is rewritten or replaced: size, times, inode and device.
+    """Return the size, times, inode and device of a file, of which one changes if it is rewritten or replaced.
 
     Programs can set the modification time, but not the change time. An object has a hash of its tag instead.
     """

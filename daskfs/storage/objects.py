@@ -244,15 +244,14 @@ class ObjectPath(PureObjectPath):
         ]
         if len(pieces) < 2:
             for piece in pieces:
-                self._fill_piece(piece)
+                self.fill_piece(piece)
             return
         largest = max(len(view) for _, view in pieces)
-        for _ in map_ordered(
-            self._fill_piece, pieces, min(MAX_REQUESTS, PIECES_AT_ONCE * RANGE_PIECE_BYTES // largest)
-        ):
+        for _ in map_ordered(self.fill_piece, pieces, min(MAX_REQUESTS, PIECES_AT_ONCE * RANGE_PIECE_BYTES // largest)):
             pass
 
-    def _fill_piece(self, piece: tuple[int, memoryview]) -> None:
+    def fill_piece(self, piece: tuple[int, memoryview]) -> None:
+        """Fill a buffer with bytes from an offset by one request, in the calling thread."""
         offset, view = piece
         block = self.read_range(offset, offset + len(view))
         if len(block) < len(view):

@@ -258,7 +258,7 @@ class RecordFiles(Records):
         return (record, line) if fingerprint in (None, record.get("fingerprint")) else None
 
     def awaited(self, stage: str, unit: int, fingerprint: str) -> tuple[Record, bytes] | None:
-        """Return what :meth:`written` does, for a unit that has just finished on another machine.
+        """Wait for the record of a unit that has just finished on another machine, and return it as :meth:`written`.
 
         None if it does not appear in time.
         """

@@ -45,7 +45,7 @@ def no_room(path: StoragePath, error: OSError) -> WriteError:
 
 
 def _remedy(path: StoragePath) -> str:
-    """Return what to do on a disk that takes no more, by what it says of itself."""
+    """Return the remedy for a disk that takes no more, by its free bytes and inodes."""
     if isinstance(path, Path):
         state = os.statvfs(next(folder for folder in path.parents if folder.exists()))
         free = state.f_bavail * state.f_frsize

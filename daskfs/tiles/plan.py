@@ -27,7 +27,7 @@ STORED_NAME_BYTES = 32
 
 
 class TileBase(StageParameters):
-    """What tiles with more rows are planned from: the last finished ones, and "ingest" stages of valid bands."""
+    """Base of tiles with more rows: the last finished ones, and "ingest" stages of valid bands."""
 
     parameters: TileParameters
     fingerprints: tuple[str, ...]
@@ -105,7 +105,7 @@ def parameters_of(tiles: Sequence[Stage]) -> TileParameters:
 
 
 def base_of(begun: TilePlan, *, is_finished: bool) -> TileBase:
-    """Return what tiles with more rows are planned from."""
+    """Return the base of tiles with more rows."""
     ingest = next(stage for stage in begun.stages if stage.is_of(INGEST_STAGE))
     if begun.base is None or is_finished or not begun.n_kept:
         return TileBase(parameters_of(begun.stages), (ingest.fingerprint,))

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 import daskfs
 from daskfs.criteria.criterion import Criterion
-from daskfs.criteria.registry import check_labels, criteria, criterion_named, make_method
+from daskfs.criteria.registry import _all_criteria, check_labels, criteria, criterion_named, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import LabelCounts, Labels
@@ -199,3 +199,8 @@ class TestLabelChecks:
     @pytest.mark.parametrize("labels", [classes(0, 1, -1), targets(1.0, np.nan, 2.0)])
     def test_labels_that_serve(self, labels: Labels) -> None:
         check_labels(criteria()["PearsonScore"], "mine", LabelCounts.of(labels))
+
+
+def test_no_two_criteria_have_one_name() -> None:
+    families = (import_module(f"daskfs.criteria.{family}") for family in Criterion.families)
+    assert sum(len(family.CRITERIA) for family in families) == len(_all_criteria())

@@ -199,8 +199,8 @@ def _exact_block(
     squared = exact_correlations(left, None if len(parts) == 1 else right, shares)
     if not spec.bias_corrected:
         return squared
-    total = _check_total(float(shares.size) if weights is None else float(weights.sum()))
-    return bias_corrected(squared, exact_deviations(left, right, shares), (left.mean, right.mean), total)
+    n_counted = _check_total(float(shares.size) if weights is None else float(weights.sum()))
+    return bias_corrected(squared, exact_deviations(left, right, shares), (left.mean, right.mean), n_counted)
 
 
 def _check_total(total: float) -> float:
